@@ -7,6 +7,7 @@ host's processors, as on a machine with one card, also where the other cards hav
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -33,7 +34,26 @@ AT_LEAST = 0.05
 """The target of timed jobs: low, so that verdicts are the same on every machine."""
 MIXTURE = 60
 """Different jobs, six of them faults, one of each kind. A run repeats them, so that all parts have the same mixture."""
+FEW_TEXTS = 4
+"""Different texts in Triton, and in CUDA: a process keeps what a text's compiler left, and compiles each text once."""
 JOB_SECONDS = 60.0
+
+
+def language(one: Drawn) -> str:
+    """ "triton" or "cuda" of a text that was made for the run; else the folder of the candidate."""
+    return one.id.split("-")[1]
+
+
+def few_texts(mixture: Sequence[Drawn]) -> list[Drawn]:
+    """The same jobs with FEW_TEXTS different texts of each language, in turn."""
+    seen: dict[str, list[Drawn]] = {"triton": [], "cuda": []}
+    found = []
+    for one in mixture:
+        if (texts := seen.get(language(one))) is not None:
+            texts.append(one if len(texts) < FEW_TEXTS else replace(texts[len(texts) % FEW_TEXTS], id=one.id))
+            one = texts[-1]
+        found.append(one)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +83,7 @@ class Node:
         self._terms = Terms(device=device, at_least=AT_LEAST, timed=asked.timed)
         self._children = list(_local(places, [card.selector for card in cards], asked.beside))
         self._cores = _cores(places)
-        mixture = drawn(min(MIXTURE, asked.jobs), device=device)
+        mixture = few_texts(drawn(min(MIXTURE, asked.jobs), device=device))
         self._known = {
             f"{number:05}-{one.id}": one
             for number, one in ((number, mixture[number % len(mixture)]) for number in range(asked.jobs))
@@ -86,15 +106,19 @@ class Node:
         begin = time.monotonic()
         every = self._fed(self._jobs[: self._mixture], self.asked.warm_seconds)
         Pool(self._terms, children=self._children, most_seconds=JOB_SECONDS).work(every)
-        first = {self._known[job.id].problem: job for job in reversed(self._jobs) if self._sound(self._known[job.id])}
+        first = {self._cached(self._known[job.id]): job for job in reversed(self._jobs[: self._mixture])}
+        first.pop("", None)
         left = self.asked.warm_seconds - (time.monotonic() - begin)
         each = self._fed(list(first.values()), left, each=True)
         Pool(self._terms, children=self._children, most_seconds=JOB_SECONDS).work(each)
         return {"seconds": time.monotonic() - begin, "jobs": len(every.ended), "jobs_of_each_process": len(first)}
 
     @staticmethod
-    def _sound(one: Drawn) -> bool:
-        return one.kind == "plain" and one.expected[0] == "MET"
+    def _cached(one: Drawn) -> str:
+        """What a process keeps of this job for others like it: its problem, or all of a text; nothing of a fault."""
+        if one.kind != "plain" or one.expected[0] != "MET":
+            return ""
+        return json.dumps(one.candidate) if language(one) == "triton" else one.problem
 
     def parts(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """(name, figures) of each part, in the order in which they end."""

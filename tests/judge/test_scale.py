@@ -18,7 +18,7 @@ import thousand_scale
 from drawn import drawn
 from fed import Ended, Fed
 from host_watch import Cards
-from scaled_judge import Asked, Node
+from scaled_judge import Asked, Node, language
 from scaled_same import same
 from scaled_suite import suites
 from thousand_perfray import Suite
@@ -132,6 +132,24 @@ def test_the_jobs_are_the_same_mixture_again_and_again(monkeypatch: pytest.Monke
     assert known[:60] == known[60:120]
     assert len({one.id for one in there._jobs}) == 130
     assert sum(one.kind != "plain" for one in known[:60]) == 6
+
+
+def test_texts_on_a_card_are_few_and_a_process_meets_each_before_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    children = [Fake("0"), Fake("1")]
+    monkeypatch.setattr(scaled_judge, "_local", lambda *_: children)
+    there = Node(asked(jobs=60), [], 2, "cuda")
+    texts = {name: [one for one in there._known.values() if language(one) == name] for name in ("triton", "cuda")}
+    for name, least in (("triton", 13), ("cuda", 13)):
+        assert len(texts[name]) == least
+        assert len({json.dumps(one.candidate) for one in texts[name]}) == 4
+    told = there.warm()
+    for child in children:
+        met = {json.dumps(there._known[id].candidate) for id in child.ids}
+        assert {json.dumps(one.candidate) for one in texts["triton"]} <= met
+        assert {one.problem for one in there._known.values() if one.expected[0] == "MET"} <= {
+            there._known[id].problem for id in child.ids
+        }
+    assert told["jobs"] == 60
 
 
 def fed_of(times: Sequence[tuple[float, float]]) -> Fed:
