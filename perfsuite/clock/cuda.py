@@ -24,7 +24,8 @@ EVICTED_CACHES = 2
 """Times the L2 that is read between dealing and timing."""
 DEALING = 0.1
 """Longest time of dealing, as a share of half a round."""
-COPIED_BYTES_A_SECOND = 1.5e12
+DEALT_BYTES_A_SECOND = 1.2e12
+"""To write a byte, up to two are read, and some of a mask."""
 HELD_SHARE = 0.3
 """Share of the free memory that the results of half a round may take."""
 HOT_WRITTEN_SETS, HOT_SHARE = 64, 0.25
@@ -220,7 +221,7 @@ class CudaClock(PairedClock):
         It draws less power than many kernels, so a card under a power limit would run faster behind it.
         """
         sets = min(len(self._sets), self.halves * self.launches) if self.samples_a_side > 1 else len(self._sets)
-        affordable = DEALING * self.halves * self.launches * self._call_seconds * COPIED_BYTES_A_SECOND
+        affordable = DEALING * self.halves * self.launches * self._call_seconds * DEALT_BYTES_A_SECOND
         return min(1.0, affordable / max(1, self._deck.bytes_dealt(sets)))
 
     def _hot_sets(self, size: int, cache: int) -> int:

@@ -1,8 +1,9 @@
 """The sets of inputs of a rotation, and a reserve from which whole operands are dealt to them anew.
 
 A candidate that keeps results, or that computes only what has changed, must not gain by it. Before every half of a
-round, each operand therefore gets other values throughout. Values come from the reserve, which no side ever sees: a
-few kernels copy them, at the speed of the memory. To draw them would take longer than the round.
+round, each operand therefore gets other values throughout. They are made of values in the reserve, which no side ever
+sees, and no stretch of them comes twice (`clock/mixed.py`): a few kernels write them, at the speed of the memory. To
+draw them would take longer than the round.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ class _Whole:
 class Deck:
     """Sets of inputs at fixed addresses, `sets`, whose values are dealt anew by `deal`.
 
-    To deal takes as long as to read the operands and to write them. Where that is long beside the work, as for operands
-    of gigabytes, a stretch of each operand is dealt, at a place drawn anew (`share`). To find out which, a side would
-    have to read everything.
+    To deal takes as long as to read the operands twice and to write them. Where that is long beside the work, as for
+    operands of gigabytes, a stretch of each operand is dealt, at a place drawn anew (`share`). To find out which, a
+    side would have to read everything.
     """
 
     share = 1.0
@@ -128,7 +129,7 @@ class Deck:
                 free.remove(place)
                 continue
             operands = [one[place] for one in leaves]
-            group = windows(place, operands, spare[place], stacked=stacked and not large, large=large)
+            group = windows(place, operands, spare[place], self._secret, stacked=stacked and not large, large=large)
             self._moving.append(group)
             for one, row in zip(leaves, group.rows, strict=True):
                 old = one[place]

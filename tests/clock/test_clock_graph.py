@@ -205,7 +205,7 @@ def test_dealing_takes_a_small_share_of_the_time_of_a_half(card: Card, monkeypat
     clock = clock_of(card, 20e-6, 20e-6)
     assert clock._share_dealt() == 1.0
     half = 2 * clock.launches * 20e-6
-    monkeypatch.setattr(cuda, "COPIED_BYTES_A_SECOND", clock.rotation * 1024 / half)
+    monkeypatch.setattr(cuda, "DEALT_BYTES_A_SECOND", clock.rotation * 1024 / half)
     assert clock._share_dealt() == pytest.approx(cuda.DEALING, rel=0.01)
 
 

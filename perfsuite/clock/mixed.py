@@ -1,0 +1,109 @@
+"""Makes values that nobody has seen of values that were drawn, at the speed of the memory.
+
+A candidate that has seen all values once could keep results of windows, rows or blocks, and put later results together
+from them: a sum from two sums of prefixes, in no time. So no stretch of values comes twice. A factor drawn anew, or a
+sum of two drawn values, would not do, since linear functions follow it. They do not follow exchanged bits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+SPAN = 4096
+"""Beginnings of a window of the mask."""
+SAMPLE = 1 << 12
+"""Elements, at most, that tell whether bits of an operand may change."""
+EVEN = (0.25, 0.75)
+"""Share of the sample in which each of these bits is one, at least and at most. Of whole or rounded numbers few are."""
+ZEROS = 0.01
+"""Share of the sample that may be zero: many may have a meaning."""
+KEPT_BITS = 2
+"""The first bits of the fraction are kept, so that the deviation of normal values changes by less than a hundredth."""
+
+
+def words_of(values: torch.Tensor) -> torch.Tensor:
+    """A vector's or matrix' memory as whole numbers of the size of its numbers; a complex one has two each."""
+    import torch
+
+    each = values.element_size() // 2 if values.is_complex() else values.element_size()
+    return values.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[each])
+
+
+class Mask:
+    """Mixes windows of a line of values with bits of its own.
+
+    Floating-point numbers of 16 bits and more have the last bits of their fraction changed. Sign and range stay, also
+    the range of shares (-1 to 1), and bits are as likely to be one as before. Other values may be whole, equal, zero or
+    infinite with a meaning, and have few values at all: of those, each element is one of two that were drawn.
+    """
+
+    def __init__(self, line: torch.Tensor, length: int, step: int, secret: random.Random) -> None:
+        """line: a vector of values. Ones in it are made smaller if the bits would make them greater.
+
+        length: elements of a window, at most. step: elements between two beginnings of a window.
+        """
+        import torch
+
+        words = words_of(line)
+        self.each, self._step = words.numel() // line.numel(), step
+        bits = changing_bits(line)
+        self.chooses = not bits
+        count = length + SPAN * step
+        size = count * self.each * words.element_size() if bits else count
+        generator = torch.Generator(line.device).manual_seed(secret.getrandbits(62))
+        drawn = torch.empty(-(-size // 8), dtype=torch.int64, device=line.device).random_(generator=generator)
+        drawn = drawn.view(torch.uint8)[:size]
+        if bits:
+            self.words = drawn.view(words.dtype).bitwise_and_(bits)
+        else:
+            chosen = drawn.bitwise_and_(1).repeat_interleave(self.each)
+            # On a CPU the call that chooses takes thirty times as long as three that change bits.
+            self.words = chosen.to(words.dtype).neg_() if line.is_cpu else chosen.view(torch.bool)
+
+    def draw(self, secret: random.Random) -> int:
+        """The beginning of a window of the mask, drawn anew; in elements."""
+        return secret.randrange(SPAN) * self._step
+
+    def mix(self, at: int, one: torch.Tensor, other: Callable[[], torch.Tensor], into: torch.Tensor) -> None:
+        """Write the values of `one`, mixed by the window of the mask at that beginning. All are words, in rows.
+
+        other: makes the values that take the place of half of the others, where the mask chooses.
+        """
+        import torch
+
+        mask = self.words[at * self.each : at * self.each + into.shape[-1]]
+        if not self.chooses:
+            torch.bitwise_xor(one, mask, out=into)
+        elif mask.dtype is torch.bool:
+            torch.where(mask, other(), one, out=into)
+        else:
+            torch.bitwise_xor(one, other(), out=into)
+            into.bitwise_and_(mask).bitwise_xor_(one)
+
+
+def changing_bits(line: torch.Tensor) -> int:
+    """The bits of these numbers that may change; 0 if none may. Ones are made smaller: see `Mask`."""
+    import torch
+
+    if not (line.is_floating_point() or line.is_complex()) or words_of(line).element_size() < 2:
+        return 0
+    numbers = torch.view_as_real(line).view(-1) if line.is_complex() else line
+    facts = torch.finfo(numbers.dtype)
+    bits = int(1 / (facts.eps * 2**KEPT_BITS)) - 1
+    sample = words_of(numbers[:: -(-numbers.numel() // SAMPLE)].contiguous()).long()
+    ones = torch.stack([sample.bitwise_right_shift(place) & 1 for place in range(bits.bit_length())]).double().mean(-1)
+    least, most = numbers.aminmax()
+    zeros = (sample == 0).double().mean()
+    found = torch.stack([ones.min(), ones.max(), zeros, least.double(), most.double()]).tolist()  # waits once
+    if not (EVEN[0] <= found[0] and found[1] <= EVEN[1] and found[2] <= ZEROS):
+        return 0
+    if not -facts.max / 2 < found[3] <= found[4] < facts.max / 2:  # also if one is no number
+        return 0
+    if max(-found[3], found[4]) == 1.0:
+        numbers.clamp_(facts.eps / 2 - 1.0, 1.0 - facts.eps / 2)
+    return bits
