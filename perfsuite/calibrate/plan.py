@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from perfsuite.calibrate.cases import CalibrationCase
 from perfsuite.calibrate.slowed import Slowed
 from perfsuite.clock.base import Sides
-from perfsuite.isolate import turns
+from perfsuite.device import turns
 from perfsuite.settings import DeviceKind
 
 if TYPE_CHECKING:

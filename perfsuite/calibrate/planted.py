@@ -13,7 +13,7 @@ from perfsuite.clock.graph import GraphClock
 from perfsuite.clock.other_context import change_contexts
 from perfsuite.clock.rounds import Round, Side
 from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, warm_up
-from perfsuite.isolate import turns
+from perfsuite.device import turns
 
 SPIN_CYCLES = (2_000, 40_000)
 SPIN_REPLAYS = 80

@@ -20,7 +20,8 @@ from perfsuite.calibrate.peers import run_peers
 from perfsuite.calibrate.plan import Plan, open_clock, write_row
 from perfsuite.clock.processor import pinned_threads
 from perfsuite.clock.rounds import Round
-from perfsuite.isolate import nursery, turns
+from perfsuite.device import turns
+from perfsuite.isolate import nursery
 from perfsuite.outcome import Verdict
 from perfsuite.settings import Settings
 from perfsuite.verdict.noise import Noise, noise_for

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perfsuite.isolate import nursery, turns
+from perfsuite.device import turns
+from perfsuite.isolate import nursery
 from perfsuite.isolate.errors import NotStartedError
 from perfsuite.isolate.process import START_SECONDS, Process
 

@@ -24,8 +24,9 @@ from perfsuite.clock.deck import ranges
 from perfsuite.clock.forwards import Pool
 from perfsuite.clock.graph import MOST_CALLS, PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Round, Side
+from perfsuite.device import turns
 from perfsuite.device.telemetry import Telemetry
-from perfsuite.isolate import ahead, turns
+from perfsuite.isolate import ahead
 from perfsuite.isolate.card_offset import order_costs
 from perfsuite.isolate.card_queue import UNIT
 from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph

@@ -12,8 +12,8 @@ from perfsuite.clock.deck import Deck, ranges
 from perfsuite.clock.host import HELD_BYTES, SAMPLE_SECONDS, HostClock
 from perfsuite.clock.rotation import bytes_in, overlap
 from perfsuite.clock.rounds import Round, Side
+from perfsuite.device import turns
 from perfsuite.guards.poison import poison
-from perfsuite.isolate import turns
 from perfsuite.isolate.errors import CandidateError, NotStartedError
 from perfsuite.isolate.late import Late
 from perfsuite.isolate.memory import Arena, copy_values

@@ -15,7 +15,8 @@ from perfsuite.case.run import run_case
 from perfsuite.case.writing import effects_of
 from perfsuite.clock.base import CaptureError, Clock, SideFailedError, Sides
 from perfsuite.clock.processor import pinned_threads
-from perfsuite.isolate import ahead, turns
+from perfsuite.device import turns
+from perfsuite.isolate import ahead
 from perfsuite.isolate.alone import Alone, agreed, alone, rival_seconds
 from perfsuite.isolate.clock import IsolatedClock
 from perfsuite.isolate.remote import IsolationError, Remote

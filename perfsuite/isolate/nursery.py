@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from perfsuite.isolate import turns
+from perfsuite.device import turns
 from perfsuite.isolate.card_probe import why_not
 from perfsuite.isolate.forks import END_SECONDS, MOST_MESSAGE_BYTES
 from perfsuite.isolate.own_files import KeptFiles

@@ -12,7 +12,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from perfsuite.case.failures import MOST_FRAMES
-from perfsuite.isolate import receipt, turns
+from perfsuite.device import turns
+from perfsuite.isolate import receipt
 from perfsuite.isolate.channel import Channel
 from perfsuite.isolate.errors import CandidateError, FormError, LateError, NotStartedError, signal_name
 from perfsuite.isolate.forks import END_SECONDS, MOST_PROCESSES

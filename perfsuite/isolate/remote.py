@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perfsuite.isolate import ahead, receipt, turns
+from perfsuite.device import turns
+from perfsuite.isolate import ahead, receipt
 from perfsuite.isolate.memory import Arena
 from perfsuite.isolate.nursery import nursery
 from perfsuite.isolate.process import Late, Process, Shared

@@ -14,7 +14,8 @@ from typing import Any
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
-from perfsuite.isolate import compare_isolated, turns
+from perfsuite.device import turns
+from perfsuite.isolate import compare_isolated
 from perfsuite.isolate.errors import LateError
 from perfsuite.isolate.nursery import nursery
 from perfsuite.judge.answer import Answer, Promise, Stage, WorkloadAnswer

@@ -9,9 +9,10 @@ import re
 import sys
 from typing import Any
 
+from perfsuite.device import turns
 from perfsuite.device.cards import find_devices
 from perfsuite.device.locks import claim, lock_path
-from perfsuite.isolate import ahead, nursery, turns
+from perfsuite.isolate import ahead, nursery
 from perfsuite.judge.candidates import candidate_of
 from perfsuite.judge.engine import Terms, judge_one
 from perfsuite.judge.jobs import Job, undecided

@@ -23,7 +23,7 @@ from perfsuite.calibrate.planted import PlantedClock
 from perfsuite.calibrate.slowed import Slowed
 from perfsuite.calibrate.summary import noise_cases, summarise
 from perfsuite.clock.rounds import Round
-from perfsuite.isolate import turns
+from perfsuite.device import turns
 from perfsuite.problems import Custom
 from perfsuite.settings import HARNESS
 

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from perfsuite.clock.graph import GraphClock
-from perfsuite.isolate import card_clock, turns
+from perfsuite.device import turns
+from perfsuite.device.turns import Turns
+from perfsuite.isolate import card_clock
 from perfsuite.isolate.card_clock import IsolatedCardClock
-from perfsuite.isolate.turns import Turns
 
 FORK = multiprocessing.get_context("fork")
 LONGEST = 120.0

@@ -13,9 +13,9 @@ import pytest
 
 from perfsuite.cli import judge_pools
 from perfsuite.cli.commands import judge
+from perfsuite.device import turns
 from perfsuite.device.cards import Device, Devices
-from perfsuite.isolate import turns
-from perfsuite.isolate.turns import Turns
+from perfsuite.device.turns import Turns
 from perfsuite.judge import beside, worker
 from perfsuite.judge.pool import _local
 from perfsuite.outcome import Reason
