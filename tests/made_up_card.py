@@ -112,6 +112,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
         "memory_reserved": lambda: 0,
         "memory_allocated": lambda: 0,
         "empty_cache": lambda: None,
+        "synchronize": lambda *_: None,
         "mem_get_info": lambda: (10**11, 10**11),
         "_sleep": lambda cycles: made.work(cycles / 2e9),
     }.items():

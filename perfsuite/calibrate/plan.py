@@ -122,6 +122,7 @@ def known_costs(plan: Plan, case: CalibrationCase) -> tuple[float, SpinCost]:
             clock = open_clock(replace(plan, isolated=False), case, seed=plan.process)
             seconds = statistics.median(one.rival_seconds for one in clock.rounds(10))
             clock.close()
+            turns.alone()
             inputs = case.problem.inputs(torch.Generator(device=plan.device).manual_seed(plan.process))
             count = max(1, min(MOST_FILLER_CALLS, round(FILLER_SECONDS / seconds)))
             _COSTS[case.name] = seconds, planted.spin_cost(lambda: [inputs.call(case.function) for _ in range(count)])

@@ -9,11 +9,9 @@ from typing import Any
 
 from perfsuite.clock.base import Sides
 from perfsuite.clock.cuda import spin
-from perfsuite.clock.graph import GraphClock
+from perfsuite.clock.in_turns import GraphClockInTurns
 from perfsuite.clock.other_context import change_contexts
-from perfsuite.clock.rounds import Round, Side
-from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, warm_up
-from perfsuite.device import turns
+from perfsuite.clock.rounds import Side
 
 SPIN_CYCLES = (2_000, 40_000)
 SPIN_REPLAYS = 80
@@ -68,7 +66,7 @@ def spin_cost(calls: Callable[[], object]) -> SpinCost:
     return SpinCost(launch=max(0.0, short - plain - SPIN_CYCLES[0] * a_cycle), a_cycle=a_cycle)
 
 
-class PlantedClock(GraphClock):
+class PlantedClock(GraphClockInTurns):
     """The graph clock, with a spin kernel at the end of each of the candidate's samples.
 
     Several processes may calibrate one card: they set up beside one another, and time in turns.
@@ -89,27 +87,6 @@ class PlantedClock(GraphClock):
         self._slowdown = slowdown
         self._known_seconds = call_seconds
         self._cost = cost
-        self._waits = False
-        """True from a set-up to its first rounds: others on the card may have had a turn in between."""
-
-    def setup(self) -> None:
-        turns.beside()
-        super().setup()
-        self._waits = turns.shared() is not None
-
-    def rounds(self, count: int) -> list[Round]:
-        turns.alone()
-        if self._waits:
-            self._waits = False
-            import torch
-
-            with torch.cuda.stream(self._stream):
-                warm_up(self._both_sides, self._probe.read, self._full_hz, LIMITED_AGAIN_SECONDS)
-        return super().rounds(count)
-
-    def _both_sides(self, samples: int) -> float:
-        """Seconds of that number of samples of both sides."""
-        return sum(self._sample_seconds(samples))
 
     def _plant(self, side: Side) -> None:
         if self._cost is not None and side == "candidate":

@@ -52,7 +52,7 @@ def carry_out(file: Path) -> None:
     """Carry out the plan in that file."""
     plan = Plan.read(file)
     if plan.lock is not None:
-        turns.share(Path(plan.lock), plan.beside, nursery.contexts)
+        turns.share(Path(plan.lock), plan.beside, nursery.contexts, in_process=not plan.isolated)
     # Before the first process starts, so that all have the same number of threads, as in an isolated case.
     pinned = pinned_threads(plan.device) if plan.isolated else contextlib.nullcontext()
     with pinned, Path(plan.output).open("a") as output:

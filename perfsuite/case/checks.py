@@ -11,13 +11,14 @@ from typing import Any
 
 from perfsuite.case import beside
 from perfsuite.case.ask import Ask
-from perfsuite.case.failures import Stop, described, failures, guarded, remedy, replaced, shown
+from perfsuite.case.failures import Stop, described, failures, fits, guarded, remedy, replaced, shown
 from perfsuite.case.module_state import RESTORED, reset_of_buffers
 from perfsuite.case.timed_inputs import judged_call, timed_inputs
 from perfsuite.case.writing import Effects, effects_of
 from perfsuite.clock.base import Clock, SideFailedError, Sides, TimedCall
 from perfsuite.clock.garbage import collect_young
 from perfsuite.clock.room import MOST_KEPT_CALLS
+from perfsuite.device import turns
 from perfsuite.guards.first_use import settle
 from perfsuite.guards.ground import Look
 from perfsuite.guards.watch import Watch
@@ -86,6 +87,8 @@ class Checks:
         @wraps(function, updated=())
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal called
+            if candidates:
+                self._let_others_time()
             first, called, start = not called, True, time.perf_counter()
             try:
                 return function(*args, **kwargs)
@@ -98,6 +101,12 @@ class Checks:
                         self.first_seconds = spent
 
         return call
+
+    def _let_others_time(self) -> None:
+        """Let those who wait for the card have it, where several processes share it. A wait is no check."""
+        start = time.perf_counter()
+        turns.pause()
+        self.seconds -= time.perf_counter() - start
 
     def inputs(self) -> Any:
         return self.problem.inputs(self.generator, distribution=self.settings.distribution)
@@ -231,26 +240,12 @@ class Checks:
 
     def _blame_for_memory(self, failure: SideFailedError, rival: Callable[..., Any]) -> None:
         """Stop the case if the candidate alone runs out of memory where its rival does not."""
+        if turns.in_process():  # the others' memory comes and goes
+            return
         candidate = guarded("candidate", self.effects.pure(self.candidate))
-        if self._fits(rival) and not self._fits(candidate):
+        if fits(self.problem, self.settings, rival) and not fits(self.problem, self.settings, candidate):
             said = f"the candidate ran out of memory where its rival runs: {described(failure.cause)}"
             raise Stop(Verdict.WRONG, Reason.CANDIDATE_FAILED, said, error=failure.cause)
-
-    def _fits(self, function: Callable[..., Any]) -> bool:
-        """True if one call, with nothing else in memory, does not run out of it."""
-        import torch
-
-        if self.settings.device == "cuda":
-            torch.cuda.empty_cache()
-        generator = self.settings.generator()
-        try:
-            with torch.no_grad():
-                self.problem.inputs(generator, distribution=self.settings.distribution).call(function)
-        except SideFailedError as error:
-            return not isinstance(error.cause, torch.OutOfMemoryError)
-        except torch.OutOfMemoryError:  # the inputs alone
-            return False
-        return True
 
     def _judged(self, judgement: Judgement, *, own_distribution: bool = True) -> None:
         if own_distribution or not judgement.ok:
@@ -285,6 +280,7 @@ class Checks:
             return judged_call(problem, call, rival, self.settings.distribution, anew=anew)
 
         for call in clock.timed_calls(timed_calls_judged(self.problem)):
+            self._let_others_time()
             if call.inputs_changed:
                 said = "the candidate wrote into its inputs while it was timed"
                 raise Stop(Verdict.WRONG, Reason.INPUTS_CHANGED, said)

@@ -12,7 +12,8 @@ from typing import Any
 from perfsuite.clock.base import CaptureError, SideFailedError
 from perfsuite.oracle import LibraryWrongError
 from perfsuite.outcome import Reason, Verdict
-from perfsuite.problems.base import RivalUnavailableError
+from perfsuite.problems.base import Problem, RivalUnavailableError
+from perfsuite.settings import Settings
 
 MOST_FRAMES = 5
 """Frames of a candidate that raised that the record keeps."""
@@ -115,6 +116,22 @@ def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:
             raise SideFailedError(side, error) from error
 
     return call
+
+
+def fits(problem: Problem, settings: Settings, function: Callable[..., Any]) -> bool:
+    """True if one call of that guarded function, with nothing else in memory, does not run out of it."""
+    import torch
+
+    if settings.device == "cuda":
+        torch.cuda.empty_cache()
+    try:
+        with torch.no_grad():
+            problem.inputs(settings.generator(), distribution=settings.distribution).call(function)
+    except SideFailedError as error:
+        return not isinstance(error.cause, torch.OutOfMemoryError)
+    except torch.OutOfMemoryError:  # the inputs alone
+        return False
+    return True
 
 
 def _ends_the_test(error: BaseException) -> bool:

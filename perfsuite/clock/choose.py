@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 from perfsuite.clock.base import CallingClock, CaptureError, Clock, Sides
+from perfsuite.device import turns
 from perfsuite.problems.written import Written
 from perfsuite.settings import Settings
 
 
 def open_clock(sides: Sides, settings: Settings) -> Clock:
     """A clock, set up once. Raises SideFailedError; raises CaptureError if the settings demand the graph clock."""
-    if settings.device == "cpu" or settings.clock == "host":
+    if settings.device == "cpu":
         from perfsuite.clock.host import HostClock
 
-        note = None if settings.device == "cpu" else "asked for: times include launch and wait"
-        return _set_up(HostClock, sides, settings, note)
+        return _set_up(HostClock, sides, settings)
 
-    from perfsuite.clock.events import EventsClock
-    from perfsuite.clock.graph import GraphClock
-
+    graph, events, host = _kinds()
+    if settings.clock == "host":
+        return _set_up(host, sides, settings, "asked for: times include launch and wait")
     if settings.clock == "events":
-        return _set_up(EventsClock, sides, settings, "asked for")
+        return _set_up(events, sides, settings, "asked for")
     if sides.reset is not None:
-        return _set_up(EventsClock, sides, settings, "reset= prepares state in Python, which no graph can hold")
+        return _set_up(events, sides, settings, "reset= prepares state in Python, which no graph can hold")
     try:
-        return _set_up(GraphClock, sides, settings)
+        return _set_up(graph, sides, settings)
     except CaptureError as error:
         if settings.clock == "graph":
             raise
-        return _set_up(EventsClock, sides, settings, str(error))
+        return _set_up(events, sides, settings, str(error))
+
+
+def _kinds() -> tuple[type[CallingClock], type[CallingClock], type[CallingClock]]:
+    """The graph clock, the events clock and the host's, of a process that has its card for itself or shares it."""
+    if turns.in_process():
+        from perfsuite.clock.in_turns import EventsClockInTurns, GraphClockInTurns, HostClockInTurns
+
+        return GraphClockInTurns, EventsClockInTurns, HostClockInTurns
+    from perfsuite.clock.events import EventsClock
+    from perfsuite.clock.graph import GraphClock
+    from perfsuite.clock.host import HostClock
+
+    return GraphClock, EventsClock, HostClock
 
 
 def _set_up(kind: type[CallingClock], sides: Sides, settings: Settings, note: str | None = None) -> Clock:

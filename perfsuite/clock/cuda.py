@@ -43,6 +43,8 @@ class CudaClock(PairedClock):
     """Base of the two clocks that read CUDA events. A subclass enqueues the samples."""
 
     kind: ClockKind
+    _share = 1.0
+    """The part of the card's memory that is this process's."""
 
     def __init__(self, sides: Sides, *, cache: CacheMode = "cold", seed: int = 0, note: str | None = None) -> None:
         super().__init__(sides, cache=cache, seed=seed, note=note)
@@ -117,13 +119,17 @@ class CudaClock(PairedClock):
             self._deck.deal()
             self._l2_reset = reset_persisting_l2()
             self._touch()
-            limited = LIMITED_AGAIN_SECONDS if self._setups else LIMITED_SECONDS
-            settled = warm_up(lambda count: sum(self._sample_seconds(count)), self._probe.read, self._full_hz, limited)
-            self._settled = settled and self._settled is not False
+            self._settle()
         del spacer
         self._samples = 0
         self._setups += 1
         self._hard_due = bool(self.sides.hard) and self._deck.moves
+
+    def _settle(self) -> None:
+        """Warm up, on the current stream."""
+        limited = LIMITED_AGAIN_SECONDS if self._setups else LIMITED_SECONDS
+        settled = warm_up(lambda count: sum(self._sample_seconds(count)), self._probe.read, self._full_hz, limited)
+        self._settled = settled and self._settled is not False
 
     def host_seconds(self) -> tuple[float | None, float | None]:
         import torch
@@ -173,7 +179,8 @@ class CudaClock(PairedClock):
         self._clear()
         self._kept.clear()
         # The next case reuses this memory. To get it from the driver again takes up to 0.4 s.
-        if torch.cuda.memory_reserved() > MOST_KEPT * torch.cuda.get_device_properties(self._device).total_memory:
+        most = MOST_KEPT * self._share * torch.cuda.get_device_properties(self._device).total_memory
+        if torch.cuda.memory_reserved() > most:
             torch.cuda.empty_cache()
 
     # -- parts -------------------------------------------------------------------------------------------------------
@@ -253,7 +260,7 @@ class CudaClock(PairedClock):
         import torch
 
         free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        return max(1, int(HELD_SHARE * free / (2 * max(1, result_bytes))))
+        return max(1, int(HELD_SHARE * self._share * free / (2 * max(1, result_bytes))))
 
     def _sample_seconds(self, samples: int) -> tuple[float, float]:
         """Enqueue `samples` samples of each side and wait; seconds of the candidate, and of the rival."""

@@ -1,4 +1,4 @@
-"""Turns on a card that several processes of one judge use: they work beside one another, or one of them times alone.
+"""Turns on a card that several processes of one judge or run use: they work side by side, or one of them times alone.
 
 All that touches the card counts as work: to start and to end a process there, the calls of the checks, captures. A
 process that times has the card for itself: whoever works has given it back before, with all of its processes idle or
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,12 +25,13 @@ def _nothing() -> None:
 class Turns:
     """The turns of this process; see the module. Several threads of it may work at once, and one of them be alone."""
 
-    def __init__(self, path: Path, processes: int, contexts: Callable[[], int]) -> None:
+    def __init__(self, path: Path, processes: int, contexts: Callable[[], int], *, in_process: bool = False) -> None:
         """path: the lock of the card, in a folder that candidates do not see. processes: those that use the card.
 
-        contexts: counts the processes that this one has on the card, itself among them.
+        contexts: counts the processes that this one has on the card, itself among them. in_process: candidates run in
+        this process, which then waits until its card is idle before it gives its turn back.
         """
-        self.processes = processes
+        self.path, self.processes, self.in_process = path, processes, in_process
         self._contexts, self._path, self._own = contexts, path, path.with_name(f"{path.name}.{os.getpid()}")
         self._lock, self._waiting = _opened(path), _opened(path.with_name(f"{path.name}.waiting"))
         fcntl.flock(self._lock, fcntl.LOCK_SH)  # whoever is alone removes the counts of those that have died
@@ -109,6 +111,53 @@ class Turns:
                 fcntl.flock(self._lock, fcntl.LOCK_SH)
             self._changed.notify_all()
 
+    def pause(self) -> None:
+        """Let those who wait to be alone be so first; the caller works on.
+
+        Nothing happens while the caller is alone, where another thread of this process works, or where candidates run
+        in other processes, which could go on.
+        """
+        with self._changed:
+            own = self._inside[threading.get_ident()]
+            idle = own and not self._is_alone and self._inside.total() == own
+            if self.in_process and idle and self._somebody_waits():
+                self._give_back()
+                self._join()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The caller, who works, does not in this block. Behind it nobody is alone, but for one who stayed so."""
+        with self._changed:
+            own, stays = self._inside[threading.get_ident()], self._stays_alone
+        for _ in range(own):
+            self.end()
+        try:
+            yield
+        finally:
+            for _ in range(own):
+                self.begin()
+            if stays:
+                self.alone(stay=True)
+
+    def leave(self) -> None:
+        """Give up the turns for good."""
+        self._own.unlink(missing_ok=True)
+        for lock in (self._count, self._lock, self._waiting):
+            os.close(lock)
+
+    def _somebody_waits(self) -> bool:
+        try:
+            fcntl.flock(self._waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._waiting, fcntl.LOCK_UN)
+        return False
+
+    @property
+    def is_alone(self) -> bool:
+        """True while a thread of this process is alone."""
+        return self._is_alone
+
     @property
     def guarded(self) -> bool:
         """True if no other thread of this process works while one is alone."""
@@ -141,6 +190,8 @@ class Turns:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def _give_back(self) -> None:
+        if self.in_process:
+            _finish()
         self._tell()
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 
@@ -162,13 +213,29 @@ def _opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
+def _finish() -> None:
+    """Wait until nothing of this process runs on its card. A broken context runs nothing."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.synchronize()
+
+
 _mine: Turns | None = None
 
 
-def share(path: Path, processes: int, contexts: Callable[[], int]) -> None:
+def share(path: Path, processes: int, contexts: Callable[[], int], *, in_process: bool = False) -> None:
     """From now on use the card in turns with other processes; see `Turns`."""
     global _mine
-    _mine = Turns(path, processes, contexts)
+    _mine = Turns(path, processes, contexts, in_process=in_process)
+
+
+def leave() -> None:
+    """`Turns.leave`."""
+    global _mine
+    mine, _mine = _mine, None
+    if mine is not None:
+        mine.leave()
 
 
 def shared() -> Turns | None:
@@ -199,6 +266,41 @@ def beside() -> None:
     """`Turns.beside`."""
     if _mine is not None:
         _mine.beside()
+
+
+@contextlib.contextmanager
+def timing() -> Iterator[None]:
+    """The block is alone, if the caller works; afterwards the caller works beside others again, if it did before."""
+    was = is_alone()
+    alone()
+    try:
+        yield
+    finally:
+        if not was:
+            beside()
+
+
+def is_alone() -> bool:
+    """True if no other process works: this one is alone, or the only one."""
+    return _mine is None or _mine.is_alone
+
+
+def pause() -> None:
+    """`Turns.pause`."""
+    if _mine is not None:
+        _mine.pause()
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """`Turns.paused`."""
+    with contextlib.nullcontext() if _mine is None else _mine.paused():
+        yield
+
+
+def in_process() -> bool:
+    """True if several processes share the card, each with the candidates that it calls."""
+    return _mine is not None and _mine.in_process
 
 
 def until_gone(wait: Callable[[], object]) -> None:

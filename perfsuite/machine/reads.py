@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.device import turns
 from perfsuite.machine.ceilings import largest
 from perfsuite.machine.device_code import DeviceCodeError, Kernel, compiled
 from perfsuite.machine.read_source import SOURCE
@@ -110,7 +111,8 @@ def own_size_bytes_a_second(device: int, bytes_: int) -> float:
         read = min(max(bytes_, VECTOR_BYTES), largest(LARGEST, device))
         reads = reads_of(read, COLD * torch.cuda.get_device_properties(device).L2_cache_size)
         graphs = [_captured(call, reads.places) for call in reads.calls]
-        rounds = [[_seconds(graph) / reads.places for graph in graphs] for _ in range(ROUNDS + 1)][1:]
+        with turns.timing():
+            rounds = [[_seconds(graph) / reads.places for graph in graphs] for _ in range(ROUNDS + 1)][1:]
         return read / min(statistics.median(of) for of in zip(*rounds, strict=True))
 
 

@@ -25,8 +25,7 @@ def require_device(item: pytest.Item) -> None:
     if run.options.portable and DEVICE_FIXTURES.intersection(getattr(item, "fixturenames", ())) == {"perf"}:
         return  # `perf` alone also works without a GPU
     admit(item)
-    if not run.fresh:
-        hold_for_test(item)
+    hold_for_test(item)
 
 
 def admit(item: pytest.Item) -> None:

@@ -1,18 +1,32 @@
-"""Keeps other runs, and other workers of this run, off the cards that are measured on."""
+"""Keeps other runs, and other workers of this run, off the cards that are measured on.
+
+Where a run has more workers than cards, the workers of a card take turns: they set up, check and judge side by side,
+and one at a time times. A test that does not use `perf`, or that measures by itself, has its card for itself.
+"""
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from perfsuite.device.locks import CardBusy, hold
+from perfsuite.device import turns
+from perfsuite.device.cards import Device
+from perfsuite.device.locks import CardBusy, claim, hold, lock_path
 from perfsuite.outcome import Reason
 from perfsuite.pytest_plugin import xdist
 from perfsuite.pytest_plugin.outcome import Unmeasured
 from perfsuite.pytest_plugin.run import RUN, Run
 
+TURNS_VARIABLE = "PERFSUITE_TURNS"
+"""Set in a process that measures a suspect for a worker that takes turns, to "processes:path of the lock"."""
+MEASURE_THEMSELVES = frozenset({"benchmark", "gpus"})
+"""Fixtures of tests that have their cards for themselves."""
 _HELD = pytest.StashKey[ExitStack]()
+_OF_CARDS: dict[str, turns.Turns] = {}
+"""The turns of cards that are not this process's own, by the card."""
 
 
 def hold_for_run(run: Run) -> None:
@@ -32,15 +46,21 @@ def hold_for_run(run: Run) -> None:
 
 
 def hold_for_test(item: pytest.Item) -> None:
-    """Hold the cards of a test until `release`; other workers wait for them.
+    """Hold the cards of a test until `release`; other workers wait for them, or time in turn with it.
 
     A plugin that runs the test again does so within one protocol, so an earlier attempt may still hold them.
     """
     release(item)
-    cards = item.config.stash[RUN].devices.cards
-    mine = cards if "gpus" in getattr(item, "fixturenames", ()) else cards[:1]
+    run, names = item.config.stash[RUN], set(getattr(item, "fixturenames", ()))
+    cards = run.devices.cards if "gpus" in names else run.devices.cards[:1]
+    held = item.stash.setdefault(_HELD, ExitStack())
     try:
-        item.stash.setdefault(_HELD, ExitStack()).enter_context(hold((card.uuid for card in mine), "case"))
+        if takes_turns(run):
+            alone = "perf" not in names or bool(MEASURE_THEMSELVES & names)
+            for card in sorted(cards, key=lambda one: one.uuid):
+                _work(_turns_on(run, card), held, alone=alone)
+        elif not run.fresh:
+            held.enter_context(hold((card.uuid for card in cards), "case"))
     except CardBusy as error:
         raise Unmeasured(Reason.SHARED_DEVICE, str(error)) from None
 
@@ -49,3 +69,50 @@ def release(item: pytest.Item) -> None:
     """Free the cards that a test held."""
     if _HELD in item.stash:
         item.stash[_HELD].close()
+
+
+def takes_turns(run: Run) -> bool:
+    """True if other processes of this run use this one's card, and candidates run in the processes of the run."""
+    if run.fresh:
+        return TURNS_VARIABLE in os.environ
+    return xdist.workers_of_a_card(run.config) > 1 and not run.options.isolate
+
+
+def turns_for_others() -> dict[str, str]:
+    """The variables by which a process that measures a suspect for this one takes turns as well."""
+    mine = turns.shared()
+    return {} if mine is None or not mine.in_process else {TURNS_VARIABLE: f"{mine.processes}:{mine.path}"}
+
+
+def _turns_on(run: Run, card: Device) -> turns.Turns:
+    """The turns on that card: this process's, or those of another card of the host."""
+    own = card is run.devices.cards[0]
+    if (found := turns.shared() if own else _OF_CARDS.get(card.uuid)) is not None:
+        return found
+    if run.fresh:
+        count, _, place = os.environ[TURNS_VARIABLE].partition(":")
+        path, processes = Path(place), int(count)
+    else:
+        path, processes = lock_path(card.uuid, "turns"), xdist.workers_of_a_card(run.config)
+    claim(path)
+    if own:
+        turns.share(path, processes, _contexts, in_process=True)
+        run.held.callback(turns.leave)
+        shared = turns.shared()
+        assert shared is not None
+        return shared
+    _OF_CARDS[card.uuid] = made = turns.Turns(path, processes, _contexts, in_process=True)
+    run.held.callback(made.leave)
+    return made
+
+
+def _work(on: turns.Turns, held: ExitStack, *, alone: bool) -> None:
+    """Work on a card until `held` is closed. alone: nobody else does meanwhile."""
+    on.begin()
+    held.callback(on.end)
+    if alone:
+        on.alone(stay=True)
+
+
+def _contexts() -> int:
+    return 1

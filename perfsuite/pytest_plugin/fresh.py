@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.clock.rounds import Round
+from perfsuite.device import turns
 from perfsuite.pytest_plugin import ELSEWHERE, VALUES, WRITTEN
 from perfsuite.pytest_plugin.fresh_process import Processes, WayError, plugin_modules
 from perfsuite.pytest_plugin.run import RUN
@@ -33,12 +34,13 @@ def measure_afresh(item: pytest.Item, number: int, before: int) -> list[Round]:
     if _PROCESSES not in config.stash:
         made = config.stash[_PROCESSES] = Processes(config.invocation_params.dir, plugin_modules(config))
         run.held.callback(made.close)
-    return rounds_elsewhere(
-        *(item.nodeid, number, before),
-        root=config.rootpath,
-        options=options_of(config),
-        processes=config.stash[_PROCESSES],
-    )
+    with turns.paused():  # where workers share the card: that process takes the turns meanwhile
+        return rounds_elsewhere(
+            *(item.nodeid, number, before),
+            root=config.rootpath,
+            options=options_of(config),
+            processes=config.stash[_PROCESSES],
+        )
 
 
 def rounds_elsewhere(

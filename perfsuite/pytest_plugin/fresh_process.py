@@ -21,6 +21,7 @@ import pytest
 
 from perfsuite.isolate.nursery import Nursery, NurseryError
 from perfsuite.pytest_plugin import START_PATH
+from perfsuite.pytest_plugin.card_locks import turns_for_others
 from perfsuite.pytest_plugin.run import FRESH_VARIABLE
 
 PROGRAM = "perfsuite.pytest_plugin.fresh_run"
@@ -163,7 +164,7 @@ def _order(words: Sequence[str], number: int) -> bytes:
 def _environment(number: int) -> dict[str, str]:
     """This process's environment, with the chosen card, but without the marks of an xdist worker."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST_")}
-    return kept | {FRESH_VARIABLE: str(number)}
+    return kept | {FRESH_VARIABLE: str(number)} | turns_for_others()
 
 
 def _lasting_environment() -> dict[str, str]:

@@ -103,11 +103,10 @@ class Run:
         """The instrument's settings."""
         from dataclasses import replace
 
-        from perfsuite.pytest_plugin.xdist import selectors, workers_in
+        from perfsuite.pytest_plugin.xdist import workers_of_a_card
 
-        settings, cards = self.options.settings(cases=self.planned), selectors(self.config)
-        if cards is not None and workers_in(self.config) > len(cards):
-            # Workers share a card: the case's lock keeps the others idle.
+        settings = self.options.settings(cases=self.planned)
+        if workers_of_a_card(self.config) > 1:  # one of them times while the others are idle
             settings = replace(settings, allow_shared=True)
         if settings.calibration is None and self.options.gpu and not self.devices.missing:
             from perfsuite.verdict.noise import find_calibration

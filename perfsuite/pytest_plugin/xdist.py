@@ -34,6 +34,12 @@ def workers_in(config: pytest.Config) -> int:
     return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) if is_worker(config) else 1
 
 
+def workers_of_a_card(config: pytest.Config) -> int:
+    """The most workers that share a card; 1 in a process that is no worker."""
+    cards = selectors(config)
+    return -(-workers_in(config) // len(cards)) if cards else 1
+
+
 def auto_workers(config: pytest.Config) -> int | None:
     """The number of workers for `-n auto`: under --gpu one for each card. None leaves it to xdist."""
     if not config.getoption("gpu"):

@@ -22,6 +22,7 @@ from perfsuite.calibrate.cases import CalibrationCase
 from perfsuite.calibrate.planted import PlantedClock
 from perfsuite.calibrate.slowed import Slowed
 from perfsuite.calibrate.summary import noise_cases, summarise
+from perfsuite.clock import cuda
 from perfsuite.clock.rounds import Round
 from perfsuite.device import turns
 from perfsuite.problems import Custom
@@ -197,14 +198,17 @@ def test_processes_of_a_card_set_up_beside_one_another_and_time_alone(
     said: list[str] = []
     plan: dict[str, Any] = {"process": 3, "gates": [["kernel", 0.0, 1]]}
     genuine = PlantedClock.rounds, PlantedClock.setup
-    monkeypatch.setattr(turns, "shared", lambda: turns)
+    alone = [False]
+    monkeypatch.setattr(turns, "is_alone", lambda: alone[0])
     for name in ("alone", "beside"):
-        monkeypatch.setattr(turns, name, lambda *rest, name=name: said.append(name))
-    monkeypatch.setattr(calibration_planted, "warm_up", lambda *how: said.append("warm"))
+        monkeypatch.setattr(turns, name, lambda name=name: (said.append(name), alone.__setitem__(0, name == "alone")))
+    monkeypatch.setattr(cuda, "warm_up", lambda *how: said.append("warm"))
     monkeypatch.setattr(PlantedClock, "rounds", lambda self, count: (said.append("rounds"), genuine[0](self, count))[1])
     monkeypatch.setattr(PlantedClock, "setup", lambda self: (said.append("setup"), genuine[1](self))[1])
     run(tmp_path, **plan)
-    assert said[:6] == ["setup", "beside", "rounds", "alone", "warm", "rounds"]
-    behind = [said[place + 1 : place + 5] for place, one in enumerate(said) if one == "setup"]
-    assert all(one == ["beside", "rounds", "alone", "warm"] for one in behind)
-    assert said.count("warm") == len(behind)
+    first, later = ["setup", "beside", "alone", "warm", "rounds"], ["setup", "beside", "rounds", "alone", "warm"]
+    begun = [place for place, one in enumerate(said) if one == "setup"]
+    found = [said[place : place + 5] for place in begun]
+    assert said[:5] == first
+    assert all(one in (first, later) for one in found)
+    assert said.count("warm") == len(begun)

@@ -298,3 +298,78 @@ def test_another_thread_begins_no_work_while_one_is_alone_and_the_end_of_a_proce
         mine.beside()
         assert begun.wait(LONGEST)
         mine.end()
+
+
+def pauses(path: Path, in_process: bool, working: Any, told: Any) -> None:
+    mine = Turns(path, 2, lambda: 1, in_process=in_process)
+    mine.begin()
+    paused: list[bool] = []
+    join = mine._join
+    mine._join = lambda: (join(), paused.append(True))[0]  # type: ignore[method-assign]
+    working.set()
+    until = time.monotonic() + (LONGEST if in_process else 1.0)
+    while time.monotonic() < until and not paused:
+        before = time.monotonic()
+        mine.pause()
+        if paused:
+            told.put((before, time.monotonic()))
+        time.sleep(0.01)
+    mine.end()
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_work_pauses_for_those_who_wait_unless_other_processes_go_on_with_it(tmp_path: Path, in_process: bool) -> None:
+    working, told = FORK.Event(), FORK.Queue()
+    other = FORK.Process(target=pauses, args=(tmp_path / "turns", in_process, working, told))
+    other.start()
+    assert working.wait(LONGEST)
+    mine = Turns(tmp_path / "turns", 2, lambda: 1)
+    mine.begin()
+    mine.alone()
+    begun = time.monotonic()
+    time.sleep(0.3)
+    ended = time.monotonic()
+    mine.end()
+    other.join(LONGEST)
+    if in_process:
+        before, after = told.get(timeout=LONGEST)
+        assert before <= begun
+        assert ended <= after
+    else:
+        assert told.empty()
+
+
+def test_a_pause_is_none_where_nobody_waits_or_the_caller_is_alone(tmp_path: Path) -> None:
+    mine = Turns(tmp_path / "turns", 2, lambda: 1, in_process=True)
+    mine.pause()  # does not work
+    mine.begin()
+    mine.pause()
+    mine.alone()
+    mine.pause()
+    assert mine.is_alone
+    mine.end()
+    assert not mine.is_alone
+    mine.leave()
+    assert not list(tmp_path.glob("turns.[0-9]*"))
+
+
+def test_a_block_in_which_another_process_works_instead(tmp_path: Path) -> None:
+    mine = Turns(tmp_path / "turns", 2, lambda: 1, in_process=True)
+    with mine.paused():  # who does not work has nothing to pause
+        pass
+    for stays in (False, True):
+        mine.begin()
+        mine.begin()
+        mine.alone(stay=stays)
+        with mine.paused():
+            ready = FORK.Event()
+            other = FORK.Process(target=holds, args=(tmp_path / "turns", ready))
+            other.start()
+            assert ready.wait(LONGEST)
+            assert other.pid is not None
+            os.kill(other.pid, signal.SIGKILL)
+            other.join()
+        assert mine.is_alone == stays
+        mine.end()
+        mine.end()
+    assert not mine.is_alone

@@ -85,9 +85,11 @@ def test_auto_means_one_worker_a_card_and_each_sees_its_own(suite: Suite, monkey
     monkeypatch.setenv("FAKE_CARDS", "2")
     suite.write(
         "import os, time\n"
+        "from perfsuite.device import turns\n"
         "@TARGET\n"
         "@pytest.mark.parametrize('n', range(4))\n"
         "def test_it(n, perf):\n"
+        "    assert turns.shared() is None\n"  # nobody else is on the card
         "    time.sleep(0.2)\n"
         "    open(f'{n}.card', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'] + os.environ['PYTEST_XDIST_WORKER'])\n"
         "    perf(Gemm(n + 1, 8, 8), met)\n"
