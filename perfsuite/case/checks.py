@@ -66,16 +66,20 @@ class Checks:
         """Sentences about strides of results, and settings of precision, that differ between the sides."""
         self.seconds = 0.0
         """Host time spent on checks."""
+        self._checks = False
+        """True within a check."""
         self.first_seconds: float | None = None
         """Host time of the candidate's first call; None if it has not been seen."""
 
     @contextmanager
     def a_check(self) -> Iterator[None]:
-        start = time.perf_counter()
+        """The block is a check, or a part of one, which counts once."""
+        start, part, self._checks = time.perf_counter(), self._checks, True
         try:
             yield
         finally:
-            self.seconds += time.perf_counter() - start
+            self._checks = part
+            self.seconds += 0.0 if part else time.perf_counter() - start
 
     def _first_call_apart(self, function: Callable[..., Any], *, candidates: bool = False) -> Callable[..., Any]:
         """`function`, but the host time of its first call does not count as checking: that call compiles or plans.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from fake_clock import FakeClock
 
+from perfsuite.case import checks
 from perfsuite.case.ask import Ask
 from perfsuite.case.run import compare, run_case
 from perfsuite.clock.rounds import Round
@@ -48,3 +50,27 @@ def test_the_first_call_is_on_record_and_no_part_of_the_checks() -> None:
     # The first call lies within the wall time, beside the checks.
     assert one.check_seconds + one.candidate_first_seconds <= one.wall_seconds
     assert case_record(one, test=None, fingerprint=FACTS).candidate_first_seconds == one.candidate_first_seconds
+
+
+def test_the_first_call_of_a_rival_that_compiles_is_no_check_and_a_part_of_a_check_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    calls: list[str] = []
+
+    def rival(x: torch.Tensor) -> torch.Tensor:
+        now[0] += 1.0 if "rival" in calls else 1000.0
+        calls.append("rival")
+        return x * 2
+
+    def mine(x: torch.Tensor) -> torch.Tensor:
+        now[0] += 1.0 if "mine" in calls else 1000.0
+        calls.append("mine")
+        return x + x
+
+    monkeypatch.setattr(checks, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    clock = FakeClock(lambda setup, count: [Round(1e-3, 1e-3, "candidate")] * count)
+    problem = Custom(args=(torch.randn(8, 8),), label="made", reference=lambda x: x.double() * 2)
+    ask = Ask(problem, mine, against=rival, at_least=0.5, settings=SETTINGS)
+    one = run_case(ask, open_clock=lambda sides, settings: clock)
+    assert 0 < one.check_seconds <= len(calls) - 2
