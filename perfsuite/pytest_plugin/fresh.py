@@ -22,6 +22,8 @@ from perfsuite.record.store import read_record
 
 LOADED_BEFORE = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 """Plugins that a template has loaded cannot be rewritten, which a suite may take for an error."""
+MANY_CASES = 30
+"""Timed cases of a run in which a suspect is likely: 43 of 627 were measured again on H200s."""
 _PROCESSES = pytest.StashKey[Processes]()
 
 
@@ -30,17 +32,31 @@ def measure_afresh(item: pytest.Item, number: int, before: int) -> list[Round]:
 
     before: the comparisons of the test's earlier calls of `perf`.
     """
-    config, run = item.config, item.config.stash[RUN]
-    if _PROCESSES not in config.stash:
-        made = config.stash[_PROCESSES] = Processes(config.invocation_params.dir, plugin_modules(config))
-        run.held.callback(made.close)
+    config = item.config
     with turns.paused():  # where workers share the card: that process takes the turns meanwhile
         return rounds_elsewhere(
             *(item.nodeid, number, before),
             root=config.rootpath,
             options=options_of(config),
-            processes=config.stash[_PROCESSES],
+            processes=_processes(config),
         )
+
+
+def prepare_ahead(config: pytest.Config) -> None:
+    """Begin what a fresh process needs, which takes seconds, in a run so long that a suspect is likely.
+
+    Only for cards: on a processor it would disturb what is timed.
+    """
+    run = config.stash[RUN]
+    if run.options.gpu and not run.fresh and run.planned >= MANY_CASES and _PROCESSES not in config.stash:
+        _processes(config).prepare()
+
+
+def _processes(config: pytest.Config) -> Processes:
+    if _PROCESSES not in config.stash:
+        made = config.stash[_PROCESSES] = Processes(config.invocation_params.dir, plugin_modules(config))
+        config.stash[RUN].held.callback(made.close)
+    return config.stash[_PROCESSES]
 
 
 def rounds_elsewhere(

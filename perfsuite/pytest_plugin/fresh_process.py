@@ -8,6 +8,7 @@ forks fail, a new interpreter runs pytest.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -60,13 +61,21 @@ class Processes:
         if not self._forks:
             self.close()
 
+    def prepare(self) -> None:
+        """Begin the template, and do not wait for it: it is needed soon, perhaps."""
+        with contextlib.suppress(NurseryError, OSError):  # whoever needs it tries again
+            self._made()
+
+    def _made(self) -> _Template:
+        if self._template is None or not self._template.fits:
+            self.close()
+            self._template = _Template(self.modules)
+        return self._template
+
     def fork(self, words: Sequence[str], number: int = 0) -> None:
         """Run pytest in a fork of the template."""
         try:
-            if self._template is None or not self._template.fits:
-                self.close()
-                self._template = _Template(self.modules)
-            self._template.run(_order(words, number), self.folder)
+            self._made().run(_order(words, number), self.folder)
         except TimeoutError:
             raise
         except (NurseryError, OSError) as error:
@@ -113,8 +122,8 @@ class Processes:
 class _Template:
     def __init__(self, modules: Sequence[str]) -> None:
         self._environment = _lasting_environment()
-        self._late = _late()
-        self.nursery = Nursery(program=PROGRAM, modules=[*_loaded(), *modules, *self._late])
+        self._imported = [*_loaded(), *modules]
+        self.nursery = Nursery(program=PROGRAM, modules=self._imported)
 
     @property
     def fits(self) -> bool:
@@ -122,9 +131,9 @@ class _Template:
         return self.nursery.alive and self._environment == _lasting_environment()
 
     def run(self, order: bytes, folder: Path) -> None:
-        if late := [name for name in _late() if name not in self._late]:
+        if late := [name for name in _loaded() if name not in self._imported]:
             self.nursery.load(late)
-            self._late += late
+            self._imported += late
         ours, theirs = socket.socketpair()
         with ours, theirs, open(os.devnull, "w") as log:
             made = self.nursery.worker(theirs, log.fileno(), folder=str(folder))
@@ -148,12 +157,7 @@ def plugin_modules(config: pytest.Config) -> list[str]:
 
 def _loaded() -> list[str]:
     """Modules of this process that a template imports. None of them makes a context on a card."""
-    return ["pytest", *(name for name in list(sys.modules) if name.startswith("perfsuite."))]
-
-
-def _late() -> list[str]:
-    """Those of LATE_IMPORTS that this process has loaded."""
-    return [name for name in LATE_IMPORTS if name in sys.modules]
+    return ["pytest", *(name for name in list(sys.modules) if name.startswith("perfsuite.") or name in LATE_IMPORTS)]
 
 
 def _order(words: Sequence[str], number: int) -> bytes:

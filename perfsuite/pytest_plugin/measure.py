@@ -18,7 +18,7 @@ from perfsuite.case.run import run_case
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import Problem
 from perfsuite.pytest_plugin import marks
-from perfsuite.pytest_plugin.fresh import measure_afresh
+from perfsuite.pytest_plugin.fresh import measure_afresh, prepare_ahead
 from perfsuite.pytest_plugin.marker import Finding, Marker, Subject
 from perfsuite.pytest_plugin.outcome import CASES, CAUSE
 from perfsuite.pytest_plugin.present import write_live
@@ -153,6 +153,8 @@ class Gate:
         # Frames of the exception hold the candidate's tensors.
         comparison = replace(comparison, error=None)
         self.keep(comparison, measured=self._costs(ask, comparison))
+        if repeat is not None:
+            prepare_ahead(self.run.config)
         return comparison
 
     def _costs(self, ask: Ask, comparison: Comparison) -> dict[str, float] | None:

@@ -8,13 +8,17 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from perfsuite.pytest_plugin import fresh_process
+from perfsuite.pytest_plugin import fresh, fresh_process
 from perfsuite.pytest_plugin.fresh import rounds_elsewhere, rounds_in
 from perfsuite.pytest_plugin.fresh_process import Processes, WayError
+from perfsuite.pytest_plugin.run import RUN
 
 CASE = """
 import os
@@ -186,3 +190,43 @@ def test_a_record_that_is_none_gives_no_rounds(tmp_path: Path) -> None:
     assert rounds_in(tmp_path / "none.jsonl", "test", 0) == []
     (tmp_path / "cut.jsonl").write_text(json.dumps({"case": "x"})[:-3])
     assert rounds_in(tmp_path / "cut.jsonl", "test", 0) == []
+
+
+def test_a_template_that_was_begun_ahead_serves_the_first_suspect(tmp_path: Path, processes: Processes) -> None:
+    processes.prepare()
+    begun = processes._template
+    assert begun is not None
+    (tmp_path / "test_it.py").write_text(SAYS.format("os.getppid()"))
+    processes.fork(words(tmp_path))
+    assert processes._template is begun
+    assert said(tmp_path) == [begun.nursery._process.pid]
+
+
+def test_a_template_that_cannot_begin_ahead_stops_nothing(
+    tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(fresh_process, "Nursery", refuse)
+    processes.prepare()
+    with pytest.raises(WayError, match="no"):
+        processes.fork(words(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("on_card", "is_fresh", "planned", "begun"),
+    [(True, False, 30, 1), (True, False, 29, 0), (True, True, 30, 0), (False, False, 30, 0)],
+)
+def test_a_template_is_begun_ahead_once_in_long_runs_on_a_card(
+    monkeypatch: pytest.MonkeyPatch, on_card: bool, is_fresh: bool, planned: int, begun: int
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(fresh, "Processes", lambda *_: SimpleNamespace(prepare=lambda: made.append("begun"), close=int))
+    monkeypatch.setattr(fresh, "plugin_modules", lambda config: [])
+    config: Any = SimpleNamespace(stash=pytest.Stash(), invocation_params=SimpleNamespace(dir=Path()))
+    run: Any = SimpleNamespace(options=SimpleNamespace(gpu=on_card), fresh=is_fresh, planned=planned, held=ExitStack())
+    config.stash[RUN] = run
+    for _ in range(2):
+        fresh.prepare_ahead(config)
+    assert made == ["begun"] * begun
