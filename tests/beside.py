@@ -9,12 +9,25 @@ import pytest
 
 from perfsuite.case.comparison import Comparison
 from perfsuite.clock import processor
-from perfsuite.outcome import Reason
+from perfsuite.outcome import Reason, Verdict
 
 
 def company() -> str | None:
     """A sentence if other work may share the processors with this test."""
     return processor.busy() or ("tests run beside this one" if os.environ.get("PYTEST_XDIST_WORKER") else None)
+
+
+def gains_nothing(one: Comparison, most: float = 3.0) -> None:
+    """Fails if a candidate that is not WRONG is MET, or so many times as fast as the rival or more.
+
+    Skips where other work may be the cause: isolated, an honest candidate was at 26 times the speed on a busy machine.
+    """
+    slow = one.verdict is not Verdict.MET and (one.speed is None or one.speed < most)
+    if one.verdict is Verdict.WRONG or slow:
+        return
+    if others := company():
+        pytest.skip(f"its speed says nothing here, {others}: {one.sentence}")
+    pytest.fail(one.sentence)
 
 
 def found_among(tries: int, once: Callable[[], Comparison]) -> Comparison:

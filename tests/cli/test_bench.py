@@ -109,7 +109,7 @@ def test_iterations_are_the_time_of_so_many_calls(monkeypatch: pytest.MonkeyPatc
     sides = [lambda a, b, name=name: calls.append(name) for name in ("ours", "theirs")]
     seconds = bench_case.warm_up(Gemm(4, 4, 4), sides, Settings(device="cpu"), 2)
     assert calls == ["ours", "ours", "theirs", "theirs", "ours", "theirs"]
-    assert 0 < seconds < 1
+    assert seconds > 0
 
 
 def test_memory_saved_is_measured_where_it_is_and_modelled_where_not() -> None:
