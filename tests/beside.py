@@ -1,9 +1,10 @@
-"""Verdicts that rest on times, which other work on the machine may hide."""
+"""Verdicts that rest on times, which other work on the machine may hide, and a cluster that it keeps from starting."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -41,3 +42,14 @@ def found_among(tries: int, once: Callable[[], Comparison]) -> Comparison:
     if others := others or company():
         pytest.skip(f"the attack may be hidden: {others}")
     return one
+
+
+@contextmanager
+def cluster_starts() -> Iterator[None]:
+    """The block starts a cluster of Ray. Skips where that takes longer than Ray itself allows: 30 s a node."""
+    try:
+        yield
+    except Exception as error:
+        if "timed out during startup" not in str(error):
+            raise
+        pytest.skip(f"Ray does not start on this machine: {error}")

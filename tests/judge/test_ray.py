@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from beside import cluster_starts
 
 from perfsuite.cli.main import main
 from perfsuite.judge.engine import Terms
@@ -43,7 +45,9 @@ Nodes = tuple[str, Callable[[], None]]
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """The address of a cluster, and a function that removes its second node."""
-    with two_nodes() as made:
+    with contextlib.ExitStack() as stack:
+        with cluster_starts():
+            made = stack.enter_context(two_nodes())
         yield made
 
 
@@ -162,22 +166,27 @@ def test_own_addresses() -> None:
     assert not ray_cluster.is_own("name.invalid")
 
 
-def test_a_cluster_with_a_token_and_without_a_sandbox(candidates: list[Path]) -> None:
+def test_a_cluster_with_a_token_and_without_a_sandbox(candidates: list[Path], tmp_path: Path) -> None:
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "right" * 8}
     own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     line = [sys.executable, "-m", "perfsuite", "judge", str(candidates[0]), "--problem", json.dumps(GEMM)]
     line += ["--no-timing", "--json", "--ray"]
     # No bubblewrap on this PATH.
-    head = subprocess.Popen(
-        [sys.executable, "-c", TOKENS],
-        env={**own, **token, "PATH": "/nowhere"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    log = tmp_path / "head.log"
+    with log.open("w") as said:
+        head = subprocess.Popen(
+            [sys.executable, "-c", TOKENS],
+            env={**own, **token, "PATH": "/nowhere"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        )
     try:
         assert head.stdout is not None
-        address = next(said for said in head.stdout if said[0].isdigit()).strip()
+        address = next((said for said in head.stdout if said[0].isdigit()), "").strip()
+        with cluster_starts():
+            assert address, log.read_text()
 
         def ran(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
             given = {**own, **token, **environment}
@@ -204,10 +213,12 @@ def test_each_card_model_gives_a_verdict_and_a_column(
     from ray.cluster_utils import Cluster
 
     made = {"num_cpus": 1, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=made)
+    with cluster_starts():
+        cluster = Cluster(initialize_head=True, head_node_args=made)
     try:
         for model in ("H100", "H200"):
-            cluster.add_node(num_cpus=1, num_gpus=1, resources={f"accelerator_type:{model}": 1})
+            with cluster_starts():
+                cluster.add_node(num_cpus=1, num_gpus=1, resources={f"accelerator_type:{model}": 1})
         assert judged("--card-model", "H100,H200", files=candidates, address=cluster.address) == 20
         told = capsys.readouterr().out
         assert {line.split()[0] for line in told.splitlines() if line} == {
