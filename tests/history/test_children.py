@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,9 @@ def test_a_command_that_is_ended_while_it_builds_leaves_nothing(
     repository.commit("slow to build", **{"setup.py": f"import sys\nsys.argv[1:] = [{str(file)!r}]\n{SLEEPER}\n"})
     line = [sys.executable, "-m", "perfsuite", "history", "HEAD", "--portable"]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    running = subprocess.Popen(line, cwd=repository.path, env=environ, stdout=subprocess.DEVNULL)
+    # Under nohup these tests ignore SIGHUP, and so would the command.
+    heeds = partial(signal.signal, number, signal.SIG_DFL)
+    running = subprocess.Popen(line, cwd=repository.path, env=environ, stdout=subprocess.DEVNULL, preexec_fn=heeds)
     child = written(file)
     running.send_signal(number)
     running.wait(LONGEST)
