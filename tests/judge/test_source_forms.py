@@ -138,7 +138,7 @@ def test_a_test_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     right, wrong = ("def mine(a, b):\n    return a @ b\n", "def mine(a, b):\n    return a + b\n")
     jobs = [Job.of(text, f"{test}::test_it[64]") for text in (right, wrong)]
     jobs.append(Job.of(right, f"{test}::test_none"))
-    with Pool(Terms(seconds=0.1)) as pool:
+    with Pool(Terms(seconds=2.0)) as pool:
         found = {one["id"]: one for one in pool.answers(jobs)}
     answers = [found[job.id] for job in jobs]
     assert [one["verdict"] for one in answers] == ["MET", "WRONG", "UNDECIDED"], [one["sentence"] for one in answers]
