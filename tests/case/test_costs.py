@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from fake_clock import FakeClock
 
