@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,7 @@ class Fed:
         self._again: list[Turn] = []
         self._began: dict[str, float] = {}
         self._deaths: dict[str, int] = {}
+        self._own, self._numbers = threading.local(), itertools.count(1)
         self._lock = threading.Lock()
         self.ended: list[Ended] = []
 
@@ -55,7 +57,7 @@ class Fed:
         with self._lock:
             if self._again:
                 return self._again.pop()
-            thread = threading.get_ident() if self._each else 0
+            thread = self._thread() if self._each else 0
             number = self._next.get(thread, 0)
             if number >= len(self._jobs) or time.monotonic() > self._until:
                 return None
@@ -63,6 +65,12 @@ class Fed:
             key = f"{thread}:{number}"
             self._began[key] = time.monotonic()
             return Turn(key, self._jobs[number], self._terms(self._jobs[number]))
+
+    def _thread(self) -> int:
+        """A number of this thread alone. Python gives those of threads that have ended to later ones."""
+        if not hasattr(self._own, "number"):
+            self._own.number = next(self._numbers)
+        return int(self._own.number)
 
     def answered(self, turn: Turn, answer: Mapping[str, Any]) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,15 @@ def test_no_job_begins_when_the_time_is_over() -> None:
     assert source.take() == first
     source.answered(first, {"verdict": "MET"})
     assert [(one.job.id, one.deaths) for one in source.ended] == [("0", 1)]
+
+
+def test_each_process_gets_every_job_also_behind_a_thread_that_has_ended() -> None:
+    source, taken = fed(2, each=True), []
+    for _ in range(3):
+        thread = threading.Thread(target=lambda: taken.append([source.take() is not None for _ in range(3)]))
+        thread.start()
+        thread.join()
+    assert taken == [[True, True, False]] * 3
 
 
 def test_a_job_whose_process_dies_too_often_is_lost() -> None:
