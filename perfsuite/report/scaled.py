@@ -20,7 +20,7 @@ from perfsuite.report.judged import NOTHING, Part, Row
 
 GOAL = 0.9
 """Share of linear on eight cards."""
-_RUNS = {"suite-auto": "-n auto", "suite-ray": "--perf-ray"}
+_RUNS = {"suite-auto": "-n auto", "suite-turns": "-n, two workers a card", "suite-ray": "--perf-ray"}
 _DID = {
     "start": "start",
     "timed": "timed rounds",

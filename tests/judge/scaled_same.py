@@ -74,6 +74,7 @@ def told(summary: dict[str, Any], cards: int) -> dict[str, Any]:
     ]
     return {
         "cards": cards,
+        "beside": summary.get("beside", 1),
         "gates": summary["aa"]["gates"],
         "aa": summary["aa"],
         "wall_seconds_per_gate_median": summary["wall_seconds_per_gate_median"],

@@ -1,4 +1,4 @@
-"""A test suite on one card, and on all by `-n auto` and by `--perf-ray`: verdicts, time, and what each card did."""
+"""A test suite on one card, and on all by xdist and by Ray: verdicts, time, and what each card did."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from thousand_perfray import Suite, compared, run
 
 from perfsuite.device.cards import Device
 
-RUNS = {"auto": ["-n", "auto"], "ray": ["--perf-ray=local"]}
-"""How the tests come to several cards -> pytest's words for it."""
+IN_TURNS = 2
+"""Workers of each card that set up beside one another and time in turns."""
+
+
+def by(name: str, places: int, *, cards: bool) -> list[str]:
+    """Pytest's words for a way in which the tests get to several cards: auto, turns or ray."""
+    if name == "ray":
+        return ["--perf-ray=local"]
+    if name == "turns":
+        return ["-n", str(IN_TURNS * places)]
+    return ["-n", "auto" if cards else str(places)]
 
 
 def suites(
     cards: Sequence[Device], places: int, names: Sequence[str], words: Sequence[str], seconds: float
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, figures) of the suite by each of RUNS in `names`, against the same on the first card.
+    """(name, figures) of the suite in each of the ways of `by`, against the same on the first card.
 
     places: the number of cards, or of processes on processors. seconds: of each run.
     """
@@ -29,9 +38,8 @@ def suites(
         every = {"CUDA_VISIBLE_DEVICES": ",".join(card.selector for card in cards)} if cards else {}
         plain = run("plain", words, Path(folder), seconds, one)
         for name in names:
-            processes = RUNS[name] if cards or name != "auto" else ["-n", str(places)]
             with Cards(cards) as watched:
-                other = run(name, [*words, *processes], Path(folder), seconds, every)
+                other = run(name, [*words, *by(name, places, cards=bool(cards))], Path(folder), seconds, every)
             found = compared(plain, other, name, 1.0 / places)
             busy = watched.busy()
             yield f"suite-{name}", {**found, "cards": places, "words": list(words), "places": spent(other, busy)}

@@ -246,7 +246,7 @@ def test_four_cards_are_used_as_they_are_numbered(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(thousand_scale, "same", lambda *given: asked_for.append(given) or iter([]))
     monkeypatch.setattr(scaled_judge, "_local", local)
     monkeypatch.setattr(scaled_suite, "run", suite)
-    words = ["--parts", "judge,same,perf,ray", "--together", "--jobs", "240", "--perf-shard", "1/8", "tests/perf"]
+    words = ["--parts", "judge,same,perf,turns,ray", "--together", "--jobs", "240", "--perf-shard", "1/8", "tests/perf"]
     assert main(words) == 0
     assert [name for name in kept if name.startswith("cards")] == ["cards-4", "cards-2", "cards-1"]
     assert [kept[name]["processes"] for name in ("cards-4", "cards-2", "cards-1", "removed")] == [8, 4, 2, 8]
@@ -260,6 +260,7 @@ def test_four_cards_are_used_as_they_are_numbered(monkeypatch: pytest.MonkeyPatc
     assert runs == [
         ("plain", common, first),
         ("auto", [*common, "-n", "auto"], every),
+        ("turns", [*common, "-n", "8"], every),
         ("ray", [*common, "--perf-ray=local"], every),
     ]
     assert [place["card"] for place in kept["suite-auto"]["places"]] == ["3", "4", "5", "6"]
@@ -319,7 +320,7 @@ def test_a_calibration_on_other_cards_is_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--parts", "judge,speed"], "--parts has speed; allowed are judge, same, perf, ray"),
+        (["--parts", "judge,speed"], "--parts has speed; allowed are judge, same, perf, turns, ray"),
         (["--cards", "9"], "--cards is 9; it must be at most 8"),
         (["--jobs", "0"], "--jobs is 0; it must be at least 1"),
         (["--counts", "1,x"], "--counts is '1,x'"),

@@ -3,10 +3,10 @@
     python -m tests.judge.thousand --scale --parts judge,same,perf --output records/h200/scale.json tests/perf
 
 judge: jobs, faults among them, on 1, 2, 4 and all cards; then on all, one of which is taken away in the middle. same:
-gates of identical code on one card, then on all at once. perf, ray: a suite on one card against all of them, by
-`-n auto` and by Ray; the words at the end go to pytest. Each part is written when it ends, beside what the record holds
-already, so parts can run one by one. --join FILE takes over the parts of another record. --identical N=FILE takes over
-a record of `perfsuite calibrate` on N cards at once.
+gates of identical code on one card, then on all at once. perf, turns, ray: a suite on one card against all of them, by
+`-n auto`, by two workers a card and by Ray; the words at the end go to pytest. Each part is written when it ends,
+beside what the record holds already, so parts can run one by one. --join FILE takes over the parts of another record.
+--identical N=FILE takes over a record of `perfsuite calibrate` on N cards at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from perfsuite.judge.beside import on_each_card
 from perfsuite.record.atomic_write import write_whole
 from perfsuite.settings import DeviceKind
 
-PARTS = ("judge", "same", "perf", "ray")
+PARTS = ("judge", "same", "perf", "turns", "ray")
+SUITES = {"perf": "auto", "turns": "turns", "ray": "ray"}
 DEFAULT = "judge,same,perf"
 
 
@@ -69,7 +70,7 @@ def main(words: Sequence[str] | None = None) -> int:
         limits = (given.gates, given.same_seconds, given.alone_seconds)
         for name, values in same(device, selectors, *limits, given.noise):
             tell(name, values)
-    if names := [name for part, name in (("perf", "auto"), ("ray", "ray")) if part in given.parts]:
+    if names := [name for part, name in SUITES.items() if part in given.parts]:
         common = ["--gpu" if cards else "--perf-portable", "--perf-seed=0", *(rest or ["tests/perf"])]
         for name, values in suites(cards, places, names, common, given.suite_seconds):
             tell(name, values)
