@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perfsuite.calibrate.parts import Part, read_part
 from perfsuite.calibrate.running import Calibration, Order
+from perfsuite.outcome import UserError
 from perfsuite.settings import DeviceKind
 
 BESIDE = 2
@@ -56,9 +58,10 @@ def same(
             own = Path(folder, str(number))
             own.mkdir()
             summary = Calibration(order, list(cards[:number]), own).run()
+            yield f"identical-{number}", {**told(summary, number), "noise": "of this run" if known is None else "known"}
             if known is None:
-                known = noise_of(file)
-            yield f"identical-{number}", told(summary, number)
+                with suppress(UserError):  # the time was over before its first gate: the others measure their own noise
+                    known = noise_of(file)
 
 
 def noise_of(file: Path) -> Part:

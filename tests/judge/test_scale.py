@@ -181,7 +181,8 @@ def test_gates_on_all_cards_take_over_the_noise_of_the_one_card(
             orders.append((len(selectors), order.seconds, [(one.noise, one.gates) for one in order.after]))
             assert order.part is not None
             row = json.dumps({"kind": "gate", "case": "a", "slowdown": 0.0, "process": 0})
-            order.part.write_text(head(1, {"gpu": "H200"}, order.gates, noise) + f"{row}\n")
+            rows = f"{row}\n" if order.seconds > 1.0 else ""
+            order.part.write_text(head(1, {"gpu": "H200"}, order.gates, noise) + rows)
 
         def run(self) -> dict[str, Any]:
             return {"aa": {"gates": 9}, "wall_seconds_per_gate_median": 0.1, "process_noise_seen": 0.0, "cases": []}
@@ -190,11 +191,15 @@ def test_gates_on_all_cards_take_over_the_noise_of_the_one_card(
     found = dict(same("cuda", ["0", "1", "2", "3"], 1000, 60.0, 90.0))
     assert orders == [(1, 90.0, []), (4, 60.0, [(noise, [])])]
     assert [found[name]["cards"] for name in ("identical-1", "identical-4")] == [1, 4]
+    assert [found[name]["noise"] for name in ("identical-1", "identical-4")] == ["of this run", "known"]
+    found = dict(same("cuda", ["0", "1"], 1000, 60.0, 1.0))
+    assert orders[2:] == [(1, 1.0, []), (2, 60.0, [])], "the one card had no gate in its time"
+    assert found["identical-2"]["noise"] == "of this run"
     part = tmp_path / "part.jsonl"
     row = json.dumps({"kind": "gate", "case": "a", "slowdown": 0.0, "process": 0})
     part.write_text(head(2, {"gpu": "H200"}, {0.0: 1}, noise) + f"{row}\n")
     dict(same("cuda", ["0", "1"], 1000, 60.0, 90.0, part))
-    assert orders[2:] == [(1, 90.0, [(noise, [])]), (2, 60.0, [(noise, [])])]
+    assert orders[4:] == [(1, 90.0, [(noise, [])]), (2, 60.0, [(noise, [])])]
 
 
 def test_identical_code_is_gated_on_one_processor_and_on_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
