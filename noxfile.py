@@ -201,6 +201,8 @@ def nightly(session: nox.Session) -> None:
     whole = ["tests/history/test_ab_whole.py", "tests/docs", "tests/cli/test_first_run.py", "tests/cli/test_layouts.py"]
     whole += ["tests/plugin/test_ray_run.py", "tests/ops/test_shared_memory.py", "tests/judge/test_candidates.py"]
     session.run("pytest", "-q", "-n", "2", *whole, "tests/corpus", env={"PERFSUITE_WHOLE": "1"})
+    # By itself: an attack that slows the rival needs a processor.
+    session.run("pytest", "-q", "tests/exploits/test_company.py", env={"PERFSUITE_WHOLE": "1"})
     session.run("python", "-m", "tests.corpus.faults")
     session.notify("neighbours")
     session.notify("kernels", ["--every-arch", "--recheck", "1000000"])

@@ -217,7 +217,7 @@ class HostClock(CallingClock):
         for call in range(min(calls, len(self._sets)) if needs_preparing(self._function(side)) else 0):
             self._ready(side, self._sets[(start + call) % len(self._sets)])
         watch = self.sides.watch
-        before = {} if watch is None else watch.company.now()
+        before = None if watch is None else watch.company.now()
         seconds, *outputs = self._run(side, start, calls, chosen if keeper else None)
         if watch is not None:
             watch.company.used(side, before, seconds)

@@ -1,13 +1,15 @@
 """Threads and child processes that are busy while the rival is timed, and idle while the candidate is.
 
 A thread that waits while its side is called slows the other one down: it takes the interpreter's lock, the caches or
-the processor. One that works all the time, or while its side is called, gains nothing and is honest.
+the processor. One that works all the time, or while its side is called, is honest, unless it takes the lock in the
+rival's calls alone: these wait for it then, and the candidate's do not.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import resource
 import sys
 import threading
 import time
@@ -16,12 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 LEAST_SHARE = 0.1
-"""Share of a processor by which a thread is busier in one sample of a round than in the other."""
+"""Share by which a thread is busier in one sample of a round than in the other: of a processor, or of what the caller
+had of one, where the rival never waits."""
 TIMES_AS_BUSY = 2.0
 """Over all rounds, it must be that many times as busy while the rival is timed."""
 CHANCE, SUSPECT = 1e-4, 0.3
 """Probability that so many of the rounds that differ are the rival's, if each were so by the toss of a coin: at most
 the first of one that is accused, and the second of one that is looked at for longer."""
+LEAST_WAIT = 0.25
+"""Share of a sample in which this thread waits, for one in which it counts as waiting."""
 TASKS = "/proc/self/task"
 SIDES = ("candidate", "rival")
 
@@ -33,6 +38,18 @@ class _Use:
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, 0.0))
     busier: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
     """Rounds in which it was busier in the sample of that side than in the other."""
+
+
+@dataclass(frozen=True)
+class Now:
+    """The processor time that has been used so far, in seconds."""
+
+    own: float
+    """Of a processor by this thread."""
+    waits: int
+    """Times that this thread has waited for something: a lock, not a processor."""
+    others: dict[int, float]
+    """Of a processor by each thread and process that is watched."""
 
 
 class Company:
@@ -47,6 +64,10 @@ class Company:
 
         on_host: False if a device computes, and its clock is read; then nothing is watched.
         """
+        import torch
+
+        self._alone = library and torch.get_num_threads() == 1
+        """True if the rival never waits by itself, so that it waits for a lock if at all."""
         self._looks = on_host and sys.platform == "linux" and os.path.isdir(TASKS)
         self._library = library
         self._threads = _threads() if self._looks else frozenset[int]()
@@ -59,7 +80,11 @@ class Company:
         self._uses: dict[int, _Use] = {}
         self._timed = dict.fromkeys(SIDES, 0.0)
         self._last: dict[str, dict[int, float]] = {}
-        """Share of a processor that each used in the samples of this round so far, by side."""
+        """Share that each used in the samples of this round so far, by side."""
+        self._waits = dict.fromkeys(SIDES, 0)
+        """Rounds in which this thread waited in the sample of that side and not in the other's."""
+        self._waited: dict[str, bool] = {}
+        """True if this thread waited in the samples of this round so far, by side."""
         if self._looks:
             self._of_python |= _native(threading.enumerate())
             self._unnamed = len(sys._current_frames()) - len(self._of_python)
@@ -93,27 +118,41 @@ class Company:
         if self._looks:
             self._processes |= set(_children(self._threads if self._library else self._watched))
 
-    def now(self) -> dict[int, float]:
-        """The processor time of each, in seconds so far."""
+    def now(self) -> Now | None:
+        """The use so far; None where nothing is watched."""
+        if not self._looks:
+            return None
         found = {}
         # The clocks of other threads and processes, as clock_getcpuclockid(3) numbers them.
         for numbers, kind in ((self._watched, 6), (self._processes, 2)):
             for number in numbers:
                 with suppress(OSError):  # it has ended
                     found[number] = time.clock_gettime(~number << 3 | kind)
-        return found
+        return Now(time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw, found)
 
-    def used(self, side: str, before: dict[int, float], seconds: float) -> None:
+    def used(self, side: str, before: Now | None, seconds: float) -> None:
         """Count what was used in a sample of `side` that took so many seconds. before: of `now`."""
-        self._timed[side] += seconds
-        after = self.now() if before else {}
-        spent = {number: after[number] - before[number] for number in before.keys() & after.keys()}
+        after = self.now()
+        if before is None or after is None:
+            return
+        own = after.own - before.own
+        self._waited[side] = after.waits > before.waits and seconds - own >= LEAST_WAIT * seconds
+        # A busy machine gives little of a processor to anybody. What the rival itself had says how much there was.
+        available = max(own if self._alone else seconds, 1e-9)
+        self._timed[side] += available
+        spent = {
+            number: after.others[number] - before.others[number]
+            for number in before.others.keys() & after.others.keys()
+        }
         for number, one in spent.items():
             self._uses.setdefault(number, _Use()).seconds[side] += one
-        self._last[side] = {number: one / max(seconds, 1e-9) for number, one in spent.items()}
+        self._last[side] = {number: one / available for number, one in spent.items()}
         if len(self._last) < len(SIDES):
             return
         mine, rivals = (self._last.pop(one) for one in SIDES)
+        waited = [self._waited.pop(one) for one in SIDES]
+        if waited[0] != waited[1]:
+            self._waits[SIDES[waited.index(True)]] += 1
         for number in mine.keys() & rivals.keys():
             if abs(rivals[number] - mine[number]) >= LEAST_SHARE:
                 self._uses[number].busier["rival" if rivals[number] > mine[number] else "candidate"] += 1
@@ -129,11 +168,16 @@ class Company:
 
     def _busy(self) -> Iterator[tuple[float, float, str]]:
         """(probability that it is so by chance, share while the rival is timed, sentence) of each that may be so."""
+        waits = self._waits["rival"]
+        if self._alone and self._watched and waits > TIMES_AS_BUSY * self._waits["candidate"]:
+            held = f"a thread holds the interpreter's lock while the rival is timed, in {waits} rounds"
+            yield _chance(**self._waits), math.inf, f"{held}; in the candidate's calls in {self._waits['candidate']}"
         for number, use in self._uses.items():
             mine, rivals = (use.seconds[side] / max(self._timed[side], 1e-9) for side in SIDES)
             if rivals >= LEAST_SHARE and rivals > TIMES_AS_BUSY * mine:
                 what = "a child process" if number in self._processes else "a thread"
-                share = f"{rivals:.0%} of a processor while the rival is timed, and {mine:.0%} in the candidate's calls"
+                of = "of what the caller has of a processor" if self._alone else "of a processor"
+                share = f"{rivals:.0%} {of} while the rival is timed, and {mine:.0%} in the candidate's calls"
                 yield _chance(**use.busier), rivals, f"{what} uses {share}"
 
 
