@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-SPAN = 4096
+SPAN = 1 << 12
 """Beginnings of a window of the mask."""
+TILE = 1 << 16
+"""Elements of such a window, at most. A longer window of values gets it again and again."""
 SAMPLE = 1 << 12
 """Elements, at most, that tell whether bits of an operand may change."""
-EVEN = (0.25, 0.75)
-"""Share of the sample in which each of these bits is one, at least and at most. Of whole or rounded numbers few are."""
+EVEN = (0.1, 0.9)
+"""Share of the sample in which each of these bits is one, at least and at most. Of whole or rounded numbers few are; of
+uniform ones the last bit is one in a quarter."""
 ZEROS = 0.01
 """Share of the sample that may be zero: many may have a meaning."""
 KEPT_BITS = 2
@@ -42,18 +45,19 @@ class Mask:
     infinite with a meaning, and have few values at all: of those, each element is one of two that were drawn.
     """
 
-    def __init__(self, line: torch.Tensor, length: int, step: int, secret: random.Random) -> None:
+    def __init__(self, line: torch.Tensor, length: int, secret: random.Random) -> None:
         """line: a vector of values. Ones in it are made smaller if the bits would make them greater.
 
-        length: elements of a window, at most. step: elements between two beginnings of a window.
+        length: elements of a window of them, at most.
         """
         import torch
 
         words = words_of(line)
-        self.each, self._step = words.numel() // line.numel(), step
+        self.each = words.numel() // line.numel()
+        self._tile = min(length, TILE) * self.each
         bits = changing_bits(line)
         self.chooses = not bits
-        count = length + SPAN * step
+        count = min(length, TILE) + SPAN
         size = count * self.each * words.element_size() if bits else count
         generator = torch.Generator(line.device).manual_seed(secret.getrandbits(62))
         drawn = torch.empty(-(-size // 8), dtype=torch.int64, device=line.device).random_(generator=generator)
@@ -67,22 +71,31 @@ class Mask:
 
     def draw(self, secret: random.Random) -> int:
         """The beginning of a window of the mask, drawn anew; in elements."""
-        return secret.randrange(SPAN) * self._step
+        return secret.randrange(SPAN)
 
     def mix(self, at: int, one: torch.Tensor, other: Callable[[], torch.Tensor], into: torch.Tensor) -> None:
         """Write the values of `one`, mixed by the window of the mask at that beginning. All are words, in rows.
 
         other: makes the values that take the place of half of the others, where the mask chooses.
         """
+        rest = into.shape[-1] % self._tile
+        for part, width in ((slice(into.shape[-1] - rest), self._tile), (slice(into.shape[-1] - rest, None), rest)):
+            if width and (written := into[:, part]).numel():
+                mask = self.words[at * self.each : at * self.each + width]
+                tiles = (-1, width)
+                second = other()[:, part].unflatten(1, tiles) if self.chooses else None
+                self._mix(mask, one[:, part].unflatten(1, tiles), second, written.unflatten(1, tiles))
+
+    @staticmethod
+    def _mix(mask: torch.Tensor, one: torch.Tensor, other: torch.Tensor | None, into: torch.Tensor) -> None:
         import torch
 
-        mask = self.words[at * self.each : at * self.each + into.shape[-1]]
-        if not self.chooses:
+        if other is None:
             torch.bitwise_xor(one, mask, out=into)
         elif mask.dtype is torch.bool:
-            torch.where(mask, other(), one, out=into)
+            torch.where(mask, other, one, out=into)
         else:
-            torch.bitwise_xor(one, other(), out=into)
+            torch.bitwise_xor(one, other, out=into)
             into.bitwise_and_(mask).bitwise_xor_(one)
 
 

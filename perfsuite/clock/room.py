@@ -10,11 +10,11 @@ S stands for the bytes of one set of arguments. At most two copies of S exist be
 | judging of timed calls | by reference: the set of the call alone, and no graphs | as in the rounds |
 
 In the rounds `clock/deck.py` holds values to deal: as many as the rotation while both take under 2 GiB each, 256 MiB of
-a larger operand, and one copy of large arguments that a call writes. `clock/mixed.py` adds a mask of the size of one
-set, and `clock/windows.py` 32 MiB on a card. `clock/kept.py` copies the inputs of some calls:
-KEPT_BYTES of them, at least one call. A larger set (BY_REFERENCE) is not copied but kept as it lies. A fingerprint
-takes 128 MiB, poison 1 GiB. Results of half a round take at most a share of what is free (`clock/cuda.py`). A right
-answer that does not fit beside all this is computed in blocks (`problems/float64/blocks.py`).
+a larger operand, and one copy of large arguments that a call writes. To mix them takes a few hundred KB an operand, and
+32 MiB on a card (`clock/windows.py`). `clock/kept.py` copies the inputs of some calls: KEPT_BYTES of them, at least one
+call. A larger set (BY_REFERENCE) is not copied but kept as it lies. A fingerprint takes 128 MiB, poison 1 GiB. Results
+of half a round take at most a share of what is free (`clock/cuda.py`). A right answer that does not fit beside all this
+is computed in blocks (`problems/float64/blocks.py`).
 """
 
 from __future__ import annotations

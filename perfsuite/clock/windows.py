@@ -187,11 +187,11 @@ def windows(
     step = STEP_BYTES // item if size * item >= 32 * STEP_BYTES else 1
     if large:
         part = in_memory_order(rows[0])[: PART_BYTES // item].clone().resolve_conj().resolve_neg()
-        mask = Mask(part, len(part) // 2, step, secret)
+        mask = Mask(part, len(part) // 2, secret)
         return Windows(place, part, mask, rows, None, step, large=True)
     line = torch.cat([(row.view(torch.uint8) if item == 1 else row) for row in (*rows, last)])
     line = line.resolve_conj().resolve_neg().view(spare.dtype).view(-1)
-    mask, stack = Mask(line, size, step, secret), None
+    mask, stack = Mask(line, size, secret), None
     if stacked:
         each = max(1, ALIGNMENT // item)
         stack = torch.empty((len(rows), -(-size // each) * each), dtype=spare.dtype, device=spare.device)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from perfsuite.clock import deck as deck_module
+from perfsuite.clock import mixed as mixed_module
 from perfsuite.clock import windows as windows_module
 from perfsuite.clock.deck import Deck, put, ranges
 from perfsuite.clock.mixed import changing_bits, words_of
@@ -214,8 +215,9 @@ def test_stretches_of_a_ring() -> None:
 
 @pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.complex128])
-def test_values_are_dealt_bit_by_bit(dtype: torch.dtype, stacked: bool) -> None:
+def test_values_are_dealt_bit_by_bit(dtype: torch.dtype, stacked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each set has a window of all values that were drawn, with other bits; of integers two, element by element."""
+    monkeypatch.setattr(mixed_module, "TILE", 300)  # two of them and a part
     drawn: list[torch.Tensor] = []
 
     def make() -> Inputs:
@@ -374,3 +376,29 @@ def test_operands_that_cannot_be_turned_are_drawn_one_by_one() -> None:
 
     deck_of(make, 100)
     assert len(calls) >= 100
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_bits_that_change_leave_sign_range_and_deviation(dtype: torch.dtype) -> None:
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    normal = torch.randn(1 << 16, generator=GENERATOR, dtype=wide).to(dtype)
+    shares = torch.rand(1 << 16, generator=GENERATOR, dtype=wide).to(dtype)
+    shares[7] = 1.0
+    for line in (normal, shares):
+        changing = changing_bits(line)
+        assert changing
+        mask = mixed_module.Mask(line, len(line), random.Random(5))
+        mixed = torch.empty_like(line)
+        mask.mix(mask.draw(random.Random(6)), words_of(line)[None], list, words_of(mixed)[None])  # type: ignore[arg-type]
+        assert bool((mixed.sign() == line.sign()).all())
+        assert float((mixed == line).double().mean()) < 0.1
+        assert 0.99 < float(mixed.double().std() / line.double().std()) < 1.02
+    assert float(mixed.max()) < 1.0
+
+
+def test_bits_of_values_that_may_have_a_meaning_stay() -> None:
+    normal = torch.randn(1 << 12, generator=GENERATOR)
+    infinite, rectified = normal.clone(), normal.relu()
+    infinite[9] = -torch.inf
+    lines = [infinite, rectified, normal.round(), normal.bfloat16().float(), torch.ones(4096), normal.to(torch.int8)]
+    assert not any(changing_bits(line) for line in [*lines, torch.full((64,), torch.nan)])
