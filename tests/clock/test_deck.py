@@ -402,3 +402,19 @@ def test_bits_of_values_that_may_have_a_meaning_stay() -> None:
     infinite[9] = -torch.inf
     lines = [infinite, rectified, normal.round(), normal.bfloat16().float(), torch.ones(4096), normal.to(torch.int8)]
     assert not any(changing_bits(line) for line in [*lines, torch.full((64,), torch.nan)])
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.complex64])
+def test_a_card_chooses_what_a_processor_chooses(dtype: torch.dtype) -> None:
+    """A call of truth values there, and three of bits here."""
+    line = torch.randint(0, 99, (4000,), generator=GENERATOR).to(dtype)
+    mask = mixed_module.Mask(line, 1000, random.Random(5))
+    words = words_of(line)
+    one, other = (words[at : at + 1000 * mask.each].view(2, -1) for at in (0, 2000 * mask.each))
+    by_bits, by_truth = torch.empty_like(one), torch.empty_like(one)
+    mask.mix(77, one, lambda: other, by_bits)
+    mask.words = mask.words.bool()
+    mask.mix(77, one, lambda: other, by_truth)
+    assert mask.chooses
+    assert torch.equal(by_bits, by_truth)
+    assert 0.3 < float((by_bits == one).double().mean()) < 0.8  # imaginary parts are zero in both
