@@ -83,7 +83,10 @@ def kind_of(case: cases.Case) -> str:
 
 
 def library(case: cases.Case, made: cases.Made) -> list[Tensor]:
-    """SDPA's gradients, one sequence after the other, key heads repeated, summed up in float64.
+    """SDPA's gradients, one sequence after the other, key heads repeated.
+
+    Sums over the query heads of a group are made in float64 and rounded to the dtype, as torch rounds them too: without
+    that, the library's error would lack a rounding that no gradient of this dtype can be without.
 
     Its fused backends save the output in its dtype, as any kernel with linear memory does, and are asked for wherever
     they serve: columns of zeros make up what they take. cuDNN would plan every shape anew. SDPA has no logarithms;
@@ -121,7 +124,7 @@ def library(case: cases.Case, made: cases.Made) -> list[Tensor]:
         for place, gradient in zip((1, 2), gradients[1:], strict=True):
             summed = gradient.unflatten(1, (-1, group)).sum(2)
             found[place][:, :, kv_rows] = summed[..., : found[place].shape[-1]]
-    return found
+    return [one.to(case.dtype).double() for one in found]
 
 
 def _widened(one: Tensor, width: int) -> Tensor:

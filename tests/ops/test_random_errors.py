@@ -85,6 +85,16 @@ def test_a_wrong_gradient_is_told(
     assert len(told) >= 9  # a gradient that is zero stays right
 
 
+@pytest.mark.parametrize("with_lse", [False, True])
+def test_the_gradients_of_the_library_are_of_the_dtype(with_lse: bool) -> None:
+    """Those of a key head are sums over the query heads that share it."""
+    case = random_backward.cases.Case(torch.float16, 1, 4, 2, [9, 1], [7, 1], 16, 16, with_lse=with_lse, packed=True)
+    made = random_backward.cases.make(case)
+    for found, exact in zip(random_backward.library(case, made), made.exact, strict=True):
+        assert torch.equal(found, found.half().double())
+        assert (found - exact).norm() < 2e-3 * exact.norm()
+
+
 def test_a_kernel_that_rounds_once_more_is_above_the_ratio(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def rounded(out: Any) -> Any:
         return (out.float() * 3).to(out.dtype) / 3
