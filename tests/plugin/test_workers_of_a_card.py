@@ -24,7 +24,7 @@ def write(**row):
 
 def together(count):
     open(f"{os.getpid()}.there", "w").close()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while len([one for one in os.listdir(".") if one.endswith(".there")]) < count:
         assert time.monotonic() < until, "the others wait for this test to end"
         time.sleep(0.01)
