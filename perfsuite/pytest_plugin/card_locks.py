@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from perfsuite.device import turns
-from perfsuite.device.cards import Device
 from perfsuite.device.locks import CardBusy, claim, hold, lock_path
 from perfsuite.outcome import Reason
 from perfsuite.pytest_plugin import xdist
@@ -23,10 +22,8 @@ from perfsuite.pytest_plugin.run import RUN, Run
 TURNS_VARIABLE = "PERFSUITE_TURNS"
 """Set in a process that measures a suspect for a worker that takes turns, to "processes:path of the lock"."""
 MEASURE_THEMSELVES = frozenset({"benchmark", "gpus"})
-"""Fixtures of tests that have their cards for themselves."""
+"""Fixtures of tests that have their card for themselves."""
 _HELD = pytest.StashKey[ExitStack]()
-_OF_CARDS: dict[str, turns.Turns] = {}
-"""The turns of cards that are not this process's own, by the card."""
 
 
 def hold_for_run(run: Run) -> None:
@@ -52,14 +49,16 @@ def hold_for_test(item: pytest.Item) -> None:
     """
     release(item)
     run, names = item.config.stash[RUN], set(getattr(item, "fixturenames", ()))
-    cards = run.devices.cards if "gpus" in names else run.devices.cards[:1]
     held = item.stash.setdefault(_HELD, ExitStack())
     try:
         if takes_turns(run):
-            alone = "perf" not in names or bool(MEASURE_THEMSELVES & names)
-            for card in sorted(cards, key=lambda one: one.uuid):
-                _work(_turns_on(run, card), held, alone=alone)
+            mine = turns.shared() or _turns(run)
+            mine.begin()
+            held.callback(mine.end)
+            if "perf" not in names or MEASURE_THEMSELVES & names:
+                mine.alone(stay=True)
         elif not run.fresh:
+            cards = run.devices.cards if "gpus" in names else run.devices.cards[:1]
             held.enter_context(hold((card.uuid for card in cards), "case"))
     except CardBusy as error:
         raise Unmeasured(Reason.SHARED_DEVICE, str(error)) from None
@@ -84,35 +83,16 @@ def turns_for_others() -> dict[str, str]:
     return {} if mine is None or not mine.in_process else {TURNS_VARIABLE: f"{mine.processes}:{mine.path}"}
 
 
-def _turns_on(run: Run, card: Device) -> turns.Turns:
-    """The turns on that card: this process's, or those of another card of the host."""
-    own = card is run.devices.cards[0]
-    if (found := turns.shared() if own else _OF_CARDS.get(card.uuid)) is not None:
-        return found
+def _turns(run: Run) -> turns.Turns:
+    """Begin to share this process's card: a worker has one card."""
     if run.fresh:
         count, _, place = os.environ[TURNS_VARIABLE].partition(":")
         path, processes = Path(place), int(count)
     else:
-        path, processes = lock_path(card.uuid, "turns"), xdist.workers_of_a_card(run.config)
+        path, processes = lock_path(run.card.uuid, "turns"), xdist.workers_of_a_card(run.config)
     claim(path)
-    if own:
-        turns.share(path, processes, _contexts, in_process=True)
-        run.held.callback(turns.leave)
-        shared = turns.shared()
-        assert shared is not None
-        return shared
-    _OF_CARDS[card.uuid] = made = turns.Turns(path, processes, _contexts, in_process=True)
-    run.held.callback(made.leave)
-    return made
-
-
-def _work(on: turns.Turns, held: ExitStack, *, alone: bool) -> None:
-    """Work on a card until `held` is closed. alone: nobody else does meanwhile."""
-    on.begin()
-    held.callback(on.end)
-    if alone:
-        on.alone(stay=True)
-
-
-def _contexts() -> int:
-    return 1
+    turns.share(path, processes, lambda: 1, in_process=True)
+    run.held.callback(turns.leave)
+    shared = turns.shared()
+    assert shared is not None
+    return shared
