@@ -25,7 +25,7 @@ EVICTED_CACHES = 2
 DEALING = 0.1
 """Longest time of dealing, as a share of half a round."""
 DEALT_BYTES_A_SECOND = 1.2e12
-"""To write a byte, up to two are read, and some of a mask."""
+"""An estimate, not measured: to write a byte, up to two are read, and some of a mask."""
 HELD_SHARE = 0.3
 """Share of the free memory that the results of half a round may take."""
 HOT_WRITTEN_SETS, HOT_SHARE = 64, 0.25

@@ -2,8 +2,8 @@
 
 A candidate that keeps results, or that computes only what has changed, must not gain by it. Before every half of a
 round, each operand therefore gets other values throughout. They are made of values in the reserve, which no side ever
-sees, and no stretch of them comes twice (`clock/mixed.py`): a few kernels write them, at the speed of the memory. To
-draw them would take longer than the round.
+sees, and a stretch of them hardly ever comes twice (`clock/mixed.py`): a few kernels write them, at the speed of the
+memory. To draw them would take longer than the round.
 """
 
 from __future__ import annotations

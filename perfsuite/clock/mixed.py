@@ -1,8 +1,10 @@
 """Makes values that nobody has seen of values that were drawn, at the speed of the memory.
 
 A candidate that has seen all values once could keep results of windows, rows or blocks, and put later results together
-from them: a sum from two sums of prefixes, in no time. So no stretch of values comes twice. A factor drawn anew, or a
-sum of two drawn values, would not do, since linear functions follow it. They do not follow exchanged bits.
+from them: a sum from two sums of prefixes, in no time. So a stretch of values comes again only if two deals draw
+the same distance between the windows of values and of the mask. Of two deals of a large operand that is one pair in
+65,536. A factor drawn anew, or a sum of two drawn values, would not do, since linear functions follow it. They do not
+follow exchanged bits. Where each element is one of two that were drawn, single elements do come again.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ IN_PLACE = 16
 @dataclass
 class Windows:
     """One operand of all sets. Each set gets a window of a long line of drawn values, at an offset drawn anew, mixed
-    with another window (`clock/mixed.py`): no two deals hold the same."""
+    by a window of a mask (`clock/mixed.py`)."""
 
     place: int
     """The operand, by its place among the tensors of a set."""

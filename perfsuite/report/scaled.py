@@ -18,8 +18,6 @@ from perfsuite.record.schema import RecordError
 from perfsuite.report import figures, judged, svg
 from perfsuite.report.judged import NOTHING, Part, Row
 
-GOAL = 0.9
-"""Share of linear on eight cards."""
 _RUNS = {"suite-auto": "-n auto", "suite-turns": "-n, two workers a card", "suite-ray": "--perf-ray"}
 _DID = {
     "start": "start",
