@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.clock.base import CaptureError, SideFailedError
+from perfsuite.device.idle import seconds_until_idle
 from perfsuite.oracle import LibraryWrongError
 from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems.base import Problem, RivalUnavailableError
@@ -93,17 +94,18 @@ def failures() -> Iterator[None]:
 def broken_context(device: str) -> str | None:
     """The card's error if nothing can run on it in this process any more; None if all is well.
 
-    An illegal address or a failed assertion in a kernel ends the context of its process.
+    An illegal address or a failed assertion in a kernel ends the context of its process. A kernel that does not end
+    would slow all that follows.
     """
     import torch
 
     if device != "cuda" or not torch.cuda.is_initialized():
         return None
     try:
-        torch.cuda.synchronize()
+        idle = seconds_until_idle(torch.cuda.current_device())
     except torch.AcceleratorError as error:
         return _first_line(error)
-    return None
+    return None if idle is not None else "work that it left on the card does not end"
 
 
 def guarded(side: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,9 @@ from perfsuite.clock.room import plan
 from perfsuite.clock.rotation import CACHE_MULTIPLE, bytes_in, sets_needed
 from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, LIMITED_SECONDS, warm_up
+from perfsuite.device.idle import seconds_until_idle
 from perfsuite.device.telemetry import Telemetry
+from perfsuite.guards.watch import TamperedError
 from perfsuite.settings import CacheMode
 
 SPIN_CYCLES_A_SECOND = 2e9
@@ -35,6 +37,8 @@ MOST_SPACER = 2**16
 HOST_CALLS = 20
 HOST_REPEATS = 3
 HOST_BOUND_SECONDS = 0.008
+LEFT_SECONDS = 0.25
+"""Work of other streams that goes on for longer, when times are to be taken, is named in the record."""
 MOST_KEPT = 0.5
 """Share of the card's memory that torch's allocator may keep for the next case."""
 
@@ -54,7 +58,7 @@ class CudaClock(PairedClock):
         self._lean = False
         """True if all sets of the rotation did not fit."""
         self._told_of_cover = False
-        self._told_of_streams = False
+        self._told_of_streams = self._told_of_work = False
         self._most_calls = 1
         self._full_hz = self._watch.full_clock_hz()
 
@@ -214,12 +218,30 @@ class CudaClock(PairedClock):
             )
 
     def _alone(self) -> None:
+        self._wait_for_other_streams()
         reason = change_contexts(self._device)
         if reason is not None and not self._told_of_streams:
             self._told_of_streams = True
             self.warnings.append(
                 f"no second context could have the card for a moment ({reason}): "
                 "if other streams have worked, short kernels may take up to 0.35 us longer"
+            )
+
+    def _wait_for_other_streams(self) -> None:
+        """Work that a side has left on another stream would slow the other side while that is timed.
+
+        Raises TamperedError if it does not end.
+        """
+        waited = seconds_until_idle(self._device)
+        if waited is None:
+            said = "the card is never idle: work that a call left on another stream does not end"
+            if self.sides.watch is not None:
+                self.sides.watch.changed.append(said)
+            raise TamperedError(said)
+        if waited > LEFT_SECONDS and not self._told_of_work:
+            self._told_of_work = True
+            self.warnings.append(
+                f"work that a call left on another stream was waited for: {waited:.2f} s, before rounds"
             )
 
     def _share_dealt(self) -> float:
