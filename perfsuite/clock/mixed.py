@@ -9,6 +9,7 @@ follow exchanged bits. Where each element is one of two that were drawn, single 
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ EVEN = (0.1, 0.9)
 uniform ones the last bit is one in a quarter."""
 ZEROS = 0.01
 """Share of the sample that may be zero: many may have a meaning."""
+SHIFTS = (0, 1, 2, 4, 8)
+"""Elements by which a window may lie off the alignment of its memory, as far as a card has other kernels for it."""
 KEPT_BITS = 2
 """The first bits of the fraction are kept, so that the deviation of normal values changes by less than a hundredth."""
 
@@ -70,6 +73,8 @@ class Mask:
             chosen = drawn.bitwise_and_(1).repeat_interleave(self.each)
             # On a CPU the call that chooses takes thirty times as long as three that change bits.
             self.words = chosen.to(words.dtype).neg_() if line.is_cpu else chosen.view(torch.bool)
+        if not line.is_cpu:
+            load_kernels(words.dtype, self.words.dtype, line.device)
 
     def draw(self, secret: random.Random) -> int:
         """The beginning of a window of the mask, drawn anew; in elements."""
@@ -99,6 +104,25 @@ class Mask:
         else:
             torch.bitwise_xor(one, other, out=into)
             into.bitwise_and_(mask).bitwise_xor_(one)
+
+
+@functools.cache
+def load_kernels(words: torch.dtype, mask: torch.dtype, device: torch.device) -> None:
+    """Run each kernel once that a card may need to mix such words.
+
+    A card has some for memory without gaps, one for each alignment. To load one may wait for all streams. Values are
+    also dealt while a stream waits for the host, and a window of the mask has any alignment.
+    """
+    import torch
+
+    length = max(SHIFTS)
+    one, into = (torch.zeros(2, 3 * length, dtype=words, device=device) for _ in range(2))
+    drawn = torch.zeros(2 * length, dtype=mask, device=device)
+    second = one if mask is torch.bool else None
+    for rows in (1, 2):
+        for shift in SHIFTS:
+            parts = [None if each is None else each[:rows, :length] for each in (one, second, into)]
+            Mask._mix(drawn[shift : shift + length], *parts)  # type: ignore[arg-type]
 
 
 def changing_bits(line: torch.Tensor) -> int:

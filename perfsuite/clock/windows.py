@@ -120,7 +120,10 @@ class Windows:
         length = self.mask.each * self.stretch[1]
         at_once = min(len(self.rows), max(1, self.room // (length * self.words.element_size())))
         if self.scratch is None or self.scratch.numel() < at_once * length:
-            self.scratch = torch.empty(at_once * length, dtype=self.words.dtype, device=self.words.device)
+            # As much as any share may take, so that no later deal fetches memory from the card.
+            whole = self.mask.each * self.size
+            most = min(len(self.rows) * whole, max(whole, self.room // self.words.element_size()))
+            self.scratch = torch.empty(most, dtype=self.words.dtype, device=self.words.device)
         for first in range(start, start + count, at_once):
             sets = min(at_once, start + count - first)
             mixed = self.scratch[: sets * length].view(sets, length)

@@ -418,3 +418,35 @@ def test_a_card_chooses_what_a_processor_chooses(dtype: torch.dtype) -> None:
     assert mask.chooses
     assert torch.equal(by_bits, by_truth)
     assert 0.3 < float((by_bits == one).double().mean()) < 0.8  # imaginary parts are zero in both
+
+
+@pytest.mark.parametrize("mask", [torch.bool, torch.int16])
+def test_kernels_for_every_alignment_are_loaded_before_values_are_dealt(
+    mask: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later a stream may wait for the host, and to load one may wait for that stream."""
+    seen: list[tuple[bool, int]] = []
+
+    def mixed(mask: torch.Tensor, one: torch.Tensor, other: torch.Tensor | None, into: torch.Tensor) -> None:
+        assert (other is not None) == (mask.dtype is torch.bool)
+        seen.append((into.is_contiguous(), int(mask.storage_offset())))
+
+    monkeypatch.setattr(mixed_module.Mask, "_mix", staticmethod(mixed))
+    mixed_module.load_kernels.__wrapped__(torch.int16, mask, torch.device("cpu"))
+    assert set(seen) == {(whole, shift) for whole in (True, False) for shift in (0, 1, 2, 4, 8)}
+
+
+def test_memory_for_mixed_values_is_fetched_once_whatever_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows_module, "in_view", lambda *_: False)  # as on a card, torch moves the values
+    monkeypatch.setitem(windows_module.SCRATCH_BYTES, "cpu", 80_000)
+    deck = deck_of(lambda: Inputs((torch.randn(1200, generator=GENERATOR),)), 60, stacked=False)
+    group = deck._moving[0]
+    assert isinstance(group, windows_module.Windows)
+    places = set()
+    for share in (1.0, 0.45, 0.7, 0.05):
+        deck.share = share
+        deck.deal()
+        assert group.scratch is not None
+        places.add((group.scratch.data_ptr(), group.scratch.nbytes))
+    assert len(places) == 1
+    assert places.pop()[1] == 80_000
