@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from perfsuite.device.idle import seconds_until_idle
+
 
 def _nothing() -> None:
     """Rest of a process that has nothing else on the card."""
@@ -214,11 +216,14 @@ def _opened(path: Path) -> int:
 
 
 def _finish() -> None:
-    """Wait until nothing of this process runs on its card. A broken context runs nothing."""
+    """Wait until nothing of this process runs on its card. A broken context runs nothing.
+
+    Work that does not end is waited for as long as `idle` does: the others would wait for ever.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         with contextlib.suppress(RuntimeError):
-            torch.cuda.synchronize()
+            seconds_until_idle(torch.cuda.current_device())
 
 
 _mine: Turns | None = None

@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from perfsuite.device import idle
 from perfsuite.device.idle import seconds_until_idle
+from perfsuite.device.turns import Turns
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The end of what runs on every stream of a card."""
     ended = threading.Event()
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: ended.wait(60.0))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: ended.wait(20.0))
     monkeypatch.setattr(idle, "_endless", {})
     yield ended
     ended.set()
@@ -53,3 +55,16 @@ def test_the_error_of_the_card_is_raised_by_the_caller(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "synchronize", failed)
     with pytest.raises(torch.AcceleratorError, match="illegal memory access"):
         seconds_until_idle(0)
+
+
+def test_a_turn_is_given_back_though_the_work_of_this_process_does_not_end(
+    work: threading.Event, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(idle, "MOST_SECONDS", 0.01)
+    mine = Turns(tmp_path / "turns", 2, lambda: 1, in_process=True)
+    mine.begin()
+    mine.end()
+    assert set(idle._endless) == {0}
+    mine.leave()
