@@ -26,8 +26,9 @@ EVICTED_CACHES = 2
 """Times the L2 that is read between dealing and timing."""
 DEALING = 0.1
 """Longest time of dealing, as a share of half a round."""
-DEALT_BYTES_A_SECOND = 1.2e12
-"""An estimate, not measured: to write a byte, up to two are read, and some of a mask."""
+DEALT_BYTES_A_SECOND, DEALT_WORDS_A_SECOND = 1.2e12, 0.6e12
+"""Estimates, not measured: to write a byte, up to two are read, and some of a mask. A word of one byte takes as many
+instructions as one of eight."""
 HELD_SHARE = 0.3
 """Share of the free memory that the results of half a round may take."""
 HOT_WRITTEN_SETS, HOT_SHARE = 64, 0.25
@@ -250,8 +251,9 @@ class CudaClock(PairedClock):
         It draws less power than many kernels, so a card under a power limit would run faster behind it.
         """
         sets = min(len(self._sets), self.halves * self.launches) if self.samples_a_side > 1 else len(self._sets)
-        affordable = DEALING * self.halves * self.launches * self._call_seconds * DEALT_BYTES_A_SECOND
-        return min(1.0, affordable / max(1, self._deck.bytes_dealt(sets)))
+        affordable = DEALING * self.halves * self.launches * self._call_seconds
+        dealt, words = self._deck.bytes_dealt(sets), self._deck.words_dealt(sets)
+        return min(1.0, affordable / max(dealt / DEALT_BYTES_A_SECOND, words / DEALT_WORDS_A_SECOND, 1e-12))
 
     def _hot_sets(self, size: int, cache: int) -> int:
         """Sets that are hot: one, or as many written ones as lie in a part of the L2, where restoring puts them."""

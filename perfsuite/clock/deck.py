@@ -169,6 +169,11 @@ class Deck:
         groups = [one for one in self._moving if isinstance(one, Windows)]
         return sets * sum(group.rows[0].numel() * group.rows[0].element_size() for group in groups)
 
+    def words_dealt(self, sets: int) -> int:
+        """The words that these bytes are mixed as."""
+        groups = [one for one in self._moving if isinstance(one, Windows)]
+        return sets * sum(group.rows[0].numel() * group.mask.each for group in groups)
+
     @property
     def moves(self) -> bool:
         """True if anything is dealt anew."""

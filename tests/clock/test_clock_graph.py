@@ -12,6 +12,7 @@ from made_up_card import Card, FakeGraph, card, takes
 
 from perfsuite.clock import cuda, forwards, graph
 from perfsuite.clock.base import CaptureError, Sides
+from perfsuite.clock.deck import Deck
 from perfsuite.clock.rounds import SIDES
 from perfsuite.guards import kernel_names
 from perfsuite.problems.base import Inputs
@@ -207,6 +208,16 @@ def test_dealing_takes_a_small_share_of_the_time_of_a_half(card: Card, monkeypat
     half = 2 * clock.launches * 20e-6
     monkeypatch.setattr(cuda, "DEALT_BYTES_A_SECOND", clock.rotation * 1024 / half)
     assert clock._share_dealt() == pytest.approx(cuda.DEALING, rel=0.01)
+    monkeypatch.setattr(cuda, "DEALT_WORDS_A_SECOND", clock.rotation * 128 / half)
+    assert clock._share_dealt() == pytest.approx(cuda.DEALING / 2, rel=0.01)  # of 256 numbers
+
+
+@pytest.mark.parametrize(("dtype", "words"), [(torch.int8, 4096), (torch.float16, 4096), (torch.complex64, 8192)])
+def test_what_is_dealt_is_counted_in_bytes_and_in_words(dtype: torch.dtype, words: int) -> None:
+    deck = Deck(
+        lambda: Inputs((torch.randn(64, 64).to(dtype),)), Inputs((torch.randn(64, 64).to(dtype),)), 3, "elements"
+    )
+    assert (deck.words_dealt(2), deck.bytes_dealt(2)) == (2 * words, 2 * 4096 * dtype.itemsize)
 
 
 def test_a_set_too_large_to_copy_is_kept_as_it_lies_in_the_last_half(
