@@ -37,7 +37,7 @@ process takes every Nth: with 5, no process gets all the slow ones of the groups
 OPTIONS = {"memcheck": ("--report-api-errors", "explicit")}
 """Beside those of every tool. Newer versions of memcheck also report what the driver logs of torch's own calls."""
 PORTS = 49152, 32
-"""The first port of the first process, and how many each has: a sanitizer tries ten, and all run at once."""
+"""The first port of the first process, and how far apart others' are: a sanitizer tries ten, and all run at once."""
 FOUND = 9
 """The exit code of compute-sanitizer if a tool found anything."""
 ENDED = 124
@@ -159,11 +159,11 @@ def watched(sanitizer: str, families: Sequence[str], parts: dict[str, int], seco
     """The record: all tools and the count of instances, at once."""
     calls = [sys.executable, "-m", "tests.ops.sanitized", "--family", *families, "--seconds", f"{seconds:g}"]
     jobs = {("coverage", 0): [*calls, "--coverage"]}
-    first, ports = PORTS
+    first, apart = PORTS
     for tool in TOOLS:
         for part in range(parts[tool]):
             options = ["--error-exitcode", str(FOUND), "--print-limit", str(PRINTED), *OPTIONS.get(tool, ())]
-            options += ["--port", str(first + ports * len(jobs)), "--max-connections", str(ports)]
+            options += ["--port", str(first + apart * len(jobs))]
             command = [sanitizer, "--tool", tool, *options, *calls, "--named"]
             jobs[tool, part] = [*command, "--part", str(part), str(parts[tool])]
     with ThreadPoolExecutor(len(jobs)) as pool:
