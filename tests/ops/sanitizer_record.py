@@ -155,8 +155,10 @@ def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
     return process.returncode, "".join(told)
 
 
-def watched(sanitizer: str, families: Sequence[str], parts: dict[str, int], seconds: float) -> dict[str, Any]:
-    """The record: all tools and the count of instances, at once."""
+def watched(
+    sanitizer: str, families: Sequence[str], parts: dict[str, int], seconds: float, keep: Path | None = None
+) -> dict[str, Any]:
+    """The record: all tools and the count of instances, at once. `keep`: a folder for what each process printed."""
     calls = [sys.executable, "-m", "tests.ops.sanitized", "--family", *families, "--seconds", f"{seconds:g}"]
     jobs = {("coverage", 0): [*calls, "--coverage"]}
     first, apart = PORTS
@@ -168,6 +170,10 @@ def watched(sanitizer: str, families: Sequence[str], parts: dict[str, int], seco
             jobs[tool, part] = [*command, "--part", str(part), str(parts[tool])]
     with ThreadPoolExecutor(len(jobs)) as pool:
         told = dict(zip(jobs, pool.map(lambda job: _run(job, seconds + GRACE), jobs.values()), strict=True))
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        for (tool, part), (code, printed) in told.items():
+            (keep / f"{tool}-{part}.log").write_text(f"{printed}\nexit code {code}\n")
     tools = {}
     for tool in TOOLS:
         found = [read(*told[tool, part]) for part in range(parts[tool])]
@@ -222,6 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sanitizer", default="compute-sanitizer", metavar="FILE", help="the program (default: %(default)s)"
     )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write what each process printed here")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="write the record, as JSON")
     given = parser.parse_args(arguments)
     sanitizer = shutil.which(given.sanitizer) or shutil.which(given.sanitizer, path="/usr/local/cuda/bin")
@@ -229,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--sanitizer is {given.sanitizer}, which is no program on PATH or in /usr/local/cuda/bin")
     parts = dict.fromkeys(TOOLS, given.parts) if given.parts else TOOLS
     try:
-        found = watched(sanitizer, given.family, parts, given.seconds)
+        found = watched(sanitizer, given.family, parts, given.seconds, given.keep)
     except ValueError as error:
         print(f"sanitizer_record: {error}", file=sys.stderr)
         return 1

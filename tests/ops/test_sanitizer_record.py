@@ -153,7 +153,12 @@ def test_processes_of_all_tools_have_ports_of_their_own(tmp_path: Path, monkeypa
     monkeypatch.setattr(sanitizer_record, "version", lambda sanitizer: "1")
     monkeypatch.setattr(sanitizer_record, "origin", lambda device: levers.origin("cpu"))
     arguments = ["--sanitizer", sys.executable, "--family", "quantisers", "--output", str(tmp_path / "x.json")]
-    assert sanitizer_record.main(arguments) == 0
+    assert sanitizer_record.main([*arguments, "--keep", str(tmp_path / "printed")]) == 0
+    printed = {file.name for file in (tmp_path / "printed").iterdir()}
+    assert printed == {f"{tool}-{n}.log" for tool, many in sanitizer_record.TOOLS.items() for n in range(many)} | {
+        "coverage-0.log"
+    }
+    assert (tmp_path / "printed" / "racecheck-4.log").read_text() == "10 calls in 1 s, 0 failed\nexit code 0\n"
     tools = [command for command in commands if "--tool" in command]
     assert len(commands) == 1 + len(tools)
     for tool, number in sanitizer_record.TOOLS.items():
