@@ -5,8 +5,9 @@
 
 Each tool watches the calls in several processes at once, and one more process counts the instances that the calls
 launch, against those of the build that the device can choose. The record has every place that a tool found, with all
-accesses that it names and the calls during which it was found: an inlined function alone does not tell the kernel. The
-exit code is 1 if a tool found anything, a call was wrong, the time was too short, or an instance was not launched.
+accesses that it names and the calls during which it was found: an inlined function alone does not tell the kernel. It
+also names the version of the sanitizer, which need not be the one on PATH. The exit code is 1 if a tool found anything,
+a call was wrong, the time was too short, or an instance was not launched.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -29,9 +31,17 @@ from cuda_llm_ops.levers import origin, whole
 from tests.ops.sanitized import CALL, FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ("memcheck", "racecheck", "synccheck")
+TOOLS = {"memcheck": 2, "racecheck": 5, "synccheck": 2}
+"""Processes that share the calls of each tool. racecheck is the slowest. Calls come in groups of 2, 3 and 4, and each
+process takes every Nth: with 5, no process gets all the slow ones of the groups."""
+OPTIONS = {"memcheck": ("--report-api-errors", "explicit")}
+"""Beside those of every tool. Newer versions of memcheck also report what the driver logs of torch's own calls."""
+PORTS = 49152, 32
+"""The first port of the first process, and how far apart others' are: a sanitizer tries ten, and all run at once."""
 FOUND = 9
 """The exit code of compute-sanitizer if a tool found anything."""
+ENDED = 124
+"""What counts as the exit code of a process that was ended."""
 GRACE = 60.0
 """Seconds beyond those of the calls after which a process is ended."""
 CALLS = re.compile(r"(\d+)(?: of \d+)? calls in \d+ s, (\d+) failed(: out of time)?")
@@ -69,10 +79,20 @@ class Watched:
 def read(code: int, told: str) -> Watched:
     """From the exit code and the output of a process. ValueError if it tells of no calls."""
     calls = CALLS.search(told)
+    if calls is None and code == ENDED:
+        return interrupted(told)
     if calls is None:
         raise ValueError(f"exit code {code}, and no line says how many calls were made: {told[-400:]!r}")
     findings = sum(int(number) for number in SUMMARY.findall(told))
     return Watched(int(calls[1]), int(calls[2]), max(findings, int(code == FOUND)), calls[3] is None, places(told))
+
+
+def interrupted(told: str) -> Watched:
+    """Of a process that was ended: its last call counts as not made, and what it found until then is kept."""
+    begun = [line.removeprefix(CALL) for line in told.splitlines() if line.startswith(CALL)]
+    wrong = sum(f"\n{name}: " in told for name in begun)
+    found = places(told)
+    return Watched(max(0, len(begun) - 1), wrong, sum(len(during) for during in found.values()), False, found)
 
 
 def places(told: str) -> dict[str, list[str]]:
@@ -117,29 +137,46 @@ def instances(told: str, families: Sequence[str] = tuple(FAMILIES)) -> list[dict
 
 def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, errors="replace", timeout=seconds
-        )
-    except subprocess.TimeoutExpired as late:
-        return 124, f"ended after {seconds:.0f} s: {(late.stdout or b'')[-400:]!r}"
-    return done.returncode, done.stdout + done.stderr
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            told = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the sanitizer and the process that it watches
+            return ENDED, "".join(process.communicate())
+    return process.returncode, "".join(told)
 
 
-def watched(sanitizer: str, families: Sequence[str], parts: int, seconds: float) -> dict[str, Any]:
-    """The record: all tools and the count of instances, at once."""
+def watched(
+    sanitizer: str, families: Sequence[str], parts: dict[str, int], seconds: float, keep: Path | None = None
+) -> dict[str, Any]:
+    """The record: all tools and the count of instances, at once. `keep`: a folder for what each process printed."""
     calls = [sys.executable, "-m", "tests.ops.sanitized", "--family", *families, "--seconds", f"{seconds:g}"]
-    options = ["--error-exitcode", str(FOUND), "--print-limit", str(PRINTED)]
     jobs = {("coverage", 0): [*calls, "--coverage"]}
+    first, apart = PORTS
     for tool in TOOLS:
-        for part in range(parts):
+        for part in range(parts[tool]):
+            options = ["--error-exitcode", str(FOUND), "--print-limit", str(PRINTED), *OPTIONS.get(tool, ())]
+            options += ["--port", str(first + apart * len(jobs))]
             command = [sanitizer, "--tool", tool, *options, *calls, "--named"]
-            jobs[tool, part] = [*command, "--part", str(part), str(parts)]
+            jobs[tool, part] = [*command, "--part", str(part), str(parts[tool])]
     with ThreadPoolExecutor(len(jobs)) as pool:
         told = dict(zip(jobs, pool.map(lambda job: _run(job, seconds + GRACE), jobs.values()), strict=True))
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        for (tool, part), (code, printed) in told.items():
+            (keep / f"{tool}-{part}.log").write_text(f"{printed}\nexit code {code}\n")
     tools = {}
     for tool in TOOLS:
-        found = [read(*told[tool, part]) for part in range(parts)]
+        found = [read(*told[tool, part]) for part in range(parts[tool])]
         numbers = {name: sum(getattr(one, name) for one in found) for name in ("calls", "wrong", "findings")}
         tools[tool] = numbers | {"complete": all(one.complete for one in found)} | joined([one.places for one in found])
     about = {"sanitizer": version(sanitizer)} | {tool: sentence(found) for tool, found in tools.items()}
@@ -178,23 +215,28 @@ def sentence(found: dict[str, int]) -> str:
 def good(found: dict[str, Any]) -> bool:
     """Whether nothing was found, and nothing left out."""
     clean = all(one["wrong"] == one["findings"] == 0 and one["complete"] for one in found["tools"].values())
-    return clean and all(row["built"] == row["launched"] for row in found["rows"])
+    return clean and all(row["built"] == row["launched"] > 0 for row in found["rows"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", nargs="+", choices=tuple(FAMILIES), default=tuple(FAMILIES), help="of calls")
-    parser.add_argument("--parts", type=whole(1), default=2, help="processes of each tool (default: 2)")
+    usual = ", ".join(f"{number} of {tool}" for tool, number in TOOLS.items())
+    parser.add_argument("--parts", type=whole(1), help=f"processes of each tool (default: {usual})")
     parser.add_argument("--seconds", type=float, default=300.0, help="begin no further call after these (default: 300)")
-    parser.add_argument("--sanitizer", default="compute-sanitizer", metavar="FILE", help="the program")
+    parser.add_argument(
+        "--sanitizer", default="compute-sanitizer", metavar="FILE", help="the program (default: %(default)s)"
+    )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write what each process printed here")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="write the record, as JSON")
     given = parser.parse_args(arguments)
     sanitizer = shutil.which(given.sanitizer) or shutil.which(given.sanitizer, path="/usr/local/cuda/bin")
     if sanitizer is None:
         parser.error(f"--sanitizer is {given.sanitizer}, which is no program on PATH or in /usr/local/cuda/bin")
+    parts = dict.fromkeys(TOOLS, given.parts) if given.parts else TOOLS
     try:
-        found = watched(sanitizer, given.family, given.parts, given.seconds)
+        found = watched(sanitizer, given.family, parts, given.seconds, given.keep)
     except ValueError as error:
         print(f"sanitizer_record: {error}", file=sys.stderr)
         return 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ if words == ["--version"]:
 tool, part = words[words.index("--tool") + 1], int(words[-2])
 assert words[words.index("--print-limit") + 1] == "10000" and "--named" in words
 assert words[words.index("--family") + 1 : words.index("--seconds")] == {families!r}
+assert ("--report-api-errors" in words) == (tool == "memcheck")
 print({calls!r}[part])
 if {races!r}.get(tool):
     print({races!r}[tool][part])
@@ -85,6 +88,12 @@ def test_instances_that_no_call_launched_are_seen() -> None:
     assert not good({"tools": {}, "rows": list(rows.values())})
 
 
+def test_no_instances_at_all_are_no_good() -> None:
+    """As where the process that counts them came to nothing."""
+    assert not good({"tools": {}, "rows": instances("", ["fp8"])})
+    assert good({"tools": {}, "rows": instances(COVERAGE, ["quantisers"])})
+
+
 def test_rows_are_of_the_calls_that_were_asked_for() -> None:
     """In the order in which both tables name them."""
     assert instances(COVERAGE, ["fp8"]) == [{"kernels": "fp8_gemm", "built": 3, "launched": 2, "launches": 9}]
@@ -119,7 +128,8 @@ def test_the_parts_of_every_tool_are_added_up(
     monkeypatch.setattr(sanitizer_record, "origin", lambda device: levers.origin("cpu"))
     file = tmp_path / "folder" / "sanitizers.json"
     asked = ["--family", *families] if families != list(FAMILIES) else []
-    assert sanitizer_record.main(["--sanitizer", str(program), *asked, "--output", str(file)]) == 1
+    asked += ["--parts", "2", "--sanitizer", str(program), "--output", str(file)]
+    assert sanitizer_record.main(asked) == 1
     found = json.loads(file.read_text())
     assert list(found["tools"]) == list(sanitizer_record.TOOLS)
     assert found["tools"]["racecheck"].pop("places") == [
@@ -129,6 +139,65 @@ def test_the_parts_of_every_tool_are_added_up(
     assert found["environment"]["sanitizer"] == "2025.3.1.0"
     assert f"  2 times during one, two: {SIDES.format(10)}" in capsys.readouterr().out
     assert found["environment"]["racecheck"] == "0 findings in 15 calls (0 wrong, out of time)"
+
+
+def test_processes_of_all_tools_have_ports_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sanitizer looks for a free one among its own, and all begin at once."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], seconds: float) -> tuple[int, str]:
+        commands.append(command)
+        return 0, COVERAGE if "--coverage" in command else "10 calls in 1 s, 0 failed"
+
+    monkeypatch.setattr(sanitizer_record, "_run", run)
+    monkeypatch.setattr(sanitizer_record, "version", lambda sanitizer: "1")
+    monkeypatch.setattr(sanitizer_record, "origin", lambda device: levers.origin("cpu"))
+    arguments = ["--sanitizer", sys.executable, "--family", "quantisers", "--output", str(tmp_path / "x.json")]
+    assert sanitizer_record.main([*arguments, "--keep", str(tmp_path / "printed")]) == 0
+    printed = {file.name for file in (tmp_path / "printed").iterdir()}
+    assert printed == {f"{tool}-{n}.log" for tool, many in sanitizer_record.TOOLS.items() for n in range(many)} | {
+        "coverage-0.log"
+    }
+    assert (tmp_path / "printed" / "racecheck-4.log").read_text() == "10 calls in 1 s, 0 failed\nexit code 0\n"
+    tools = [command for command in commands if "--tool" in command]
+    assert len(commands) == 1 + len(tools)
+    for tool, number in sanitizer_record.TOOLS.items():
+        of_tool = [command for command in tools if command[command.index("--tool") + 1] == tool]
+        assert sorted(command[-2:] for command in of_tool) == [[str(part), str(number)] for part in range(number)]
+    first = sorted(int(command[command.index("--port") + 1]) for command in tools)
+    assert all(low + 10 <= high for low, high in pairwise(first))
+    assert first[-1] + 10 <= 65536
+
+
+def test_what_an_ended_process_found_is_kept() -> None:
+    told = f"call: one\none: an error is 3\ncall: two\n{RACE.format(10)}\ncall: three\n"
+    assert read(sanitizer_record.ENDED, told) == Watched(2, 1, 1, False, {SIDES.format(10): ["two"]})
+    assert read(sanitizer_record.ENDED, "") == Watched(0, 0, 0, False)
+
+
+def test_a_process_is_ended_with_those_that_it_began(tmp_path: Path) -> None:
+    """The one that is watched holds the pipe and would go on; what both said is kept."""
+    script = tmp_path / "begins.sh"
+    script.write_text("#!/bin/sh\necho 'call: one'\nsleep 300 &\necho $!\necho words >&2\nwait\n")
+    script.chmod(0o755)
+    for seconds in (0.5, 2.0, 8.0, 32.0):  # a busy machine may need long to begin
+        code, told = sanitizer_record._run([str(script)], seconds)
+        if "words" in told:
+            break
+    call, child, words = told.split("\n", 2)
+    assert (code, call, words) == (sanitizer_record.ENDED, "call: one", "words\n")
+    until = time.monotonic() + 60
+    while is_running(int(child)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not is_running(int(child))
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 def test_a_program_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
