@@ -43,6 +43,8 @@ class Goal:
     """Patterns over fields and parameters of a case; of a list, one must fit."""
     rivals: Sequence[str] = ()
     """The rivals that count; of several, the one that is fastest on a problem. Empty: any."""
+    every: bool = False
+    """Only problems count on which each of `rivals` was measured."""
     measure: str = "speed"
     """A key of MEASURES."""
     mean: float | None = None
@@ -53,6 +55,7 @@ class Goal:
     def values(self, cases: Sequence[Case]) -> list[float]:
         """One value a problem: of several rivals, that of the fastest."""
         found: dict[tuple[str, str, str], float] = {}
+        seen: dict[tuple[str, str, str], set[str | None]] = {}
         for case in cases:
             fields = {**case.line, **case.params}
             if not all(_fits(str(fields.get(name)), patterns) for name, patterns in self.fit.items()):
@@ -64,7 +67,8 @@ class Goal:
                 # Functions that a test defines have one name for all of its sizes.
                 key = case.candidate, case.name, str(case.line.get("test")) if case.family == "custom" else ""
                 found[key] = min(value, found.get(key, math.inf))
-        return list(found.values())
+                seen.setdefault(key, set()).add(case.rival)
+        return [value for key, value in found.items() if not self.every or seen[key] >= set(self.rivals)]
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,9 @@ def read_goals(path: Path) -> list[Goal]:
 
 
 def goals_table(path: Path, filters: Mapping[str, str]) -> str:
-    """A row for each goal of the file goals=NAME, which lies beside the record."""
+    """A row for each goal of the file goals=NAME, which lies beside the record. No record yet: none is measured."""
     goals = read_goals(path.parent / filters.get("goals", "goals.toml"))
-    cases = read_record(path)
+    cases = read_record(path) if path.exists() else []
     lines = ["| goal | cases | asked | geometric mean | lowest | |", "|---|---|---|---|---|---|"]
     for goal in goals:
         one = Result(goal, goal.values(cases))
@@ -126,6 +130,8 @@ def goals_table(path: Path, filters: Mapping[str, str]) -> str:
         lowest = min(one.values, default=None)
         cells = goal.what, str(len(one.values)), ", ".join(asked), _figure(one.mean), _figure(lowest), one.word
         lines.append(f"| {' | '.join(cells)} |")
+    if not path.exists():
+        lines += ["", f"There is no record {path.name} yet."]
     return "\n".join(lines)
 
 

@@ -253,7 +253,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             names = ("kind", "right", "ratio", "draws")
             told = [{"family": family, **dict(zip(names, one, strict=True))} for one in known]
             record.setdefault("calls", []).extend(told)
-        short |= len(found) < len(numbers)
+        if len(found) < len(numbers):
+            short = True
+            record["environment"][f"{family} cut at"] = f"{len(found)} of {len(numbers)} calls"
         print(f"{family}: {len(found)} calls in {time.monotonic() - start:.0f} s", flush=True)
         for row in rows(family, found):
             print("  " + "  ".join(f"{name} {value}" for name, value in row.items() if name != "family"), flush=True)

@@ -102,8 +102,9 @@ def repeats() -> list[Repeat]:
     return found + [Repeat(form, dtype, size, False) for size in SIZES for dtype in halves for form in forms[:3]]
 
 
-def coverage() -> dict[str, int]:
-    """Instances that the device can choose and that promise the same bits, and those of them that the cases launch."""
+def coverage() -> dict[str, tuple[int, int]]:
+    """Of the instances that promise the same bits, and of those in free order: how many the cases launch, and how many
+    the device can choose."""
     import cuda_llm_ops
 
     def once(one: Repeat) -> sanitized.Call:
@@ -112,9 +113,12 @@ def coverage() -> dict[str, int]:
 
     shared_bytes = torch.cuda.get_device_properties("cuda").shared_memory_per_block_optin
     own = [one for one in map(dict, cuda_llm_ops.kernel_attributes()) if one["family"] == "flash_attention_backward"]
-    built = [one for one in sanitized.choosable(own, shared_bytes) if not FREE_ORDER.fullmatch(one["name"])]
-    launched = sanitized.launched([(one.name, once(one)) for one in repeats() if one.deterministic])
-    return {"instances": len(built), "launched": len(launched)}
+    free = [bool(FREE_ORDER.fullmatch(one["name"])) for one in sanitized.choosable(own, shared_bytes)]
+    counted = {}
+    for name, of in (("deterministic instances", False), ("instances in free order", True)):
+        launched = sanitized.launched([(one.name, once(one)) for one in repeats() if one.deterministic is not of])
+        counted[name] = len(launched), free.count(of)
+    return counted
 
 
 def rows(found: dict[Repeat, int], launches: int) -> Iterator[dict[str, Any]]:
@@ -155,9 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if found[one]:
             print(f"OTHER BITS {one.name}: {found[one]} of {given.launches} launches", flush=True)
     counted = coverage() if given.device == "cuda" else {}
-    environment = origin(given.device) | {
-        "deterministic instances": f"{counted.get('launched')} launched of {counted.get('instances')}"
-    }
+    environment = origin(given.device)
+    environment |= {name: f"{launched} launched of {built}" for name, (launched, built) in counted.items()}
     made = list(rows(found, given.launches))
     for row in made:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
@@ -166,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         cases_of = {one.name: others for one, others in found.items()}
         given.out.write_text(json.dumps({"environment": environment, "rows": made, "cases": cases_of}, indent=1) + "\n")
-    whole_of_it = len(found) == len(all_of_them) and counted.get("launched") == counted.get("instances")
+    whole_of_it = len(found) == len(all_of_them) and all(launched == built for launched, built in counted.values())
     return 0 if whole_of_it and not any(found.values()) else 1
 
 

@@ -133,6 +133,19 @@ def test_parts_have_the_calls_of_the_whole(tmp_path: Path) -> None:
     random_errors.main([*words, "--seconds", "0", "--join", str(tmp_path / "older.json"), "--out", str(joined)])
     assert json.loads(joined.read_text())["environment"]["fp8-gemm of commit"] == "c0ffeec0ff"
     assert random_errors.main([*join[:-1], "--out", str(joined)]) == 1  # a part is missing
+    assert json.loads(joined.read_text())["environment"]["fp8-gemm cut at"] == "8 of 12 calls"
+
+
+def test_the_backwards_record_has_every_call_normal_and_cancelling(tmp_path: Path) -> None:
+    file = tmp_path / "backward.json"
+    words = ["--device", "cpu", "--configurations", "24", "--most", "24", "--family", "backward"]
+    random_errors.main([*words, "--out", str(file)])
+    found = json.loads(file.read_text())
+    calls = {word: sum(row["calls"] for row in found["rows"] if word in row["kind"]) for word in ("normal", "cancel")}
+    assert calls["normal"] + calls["cancel"] == 24
+    assert min(calls.values()) >= 6
+    assert all(row["above 1.2"] <= row["ratios"] <= row["calls"] for row in found["rows"])
+    assert not any("cut" in name for name in found["environment"])
 
 
 def drawn(*errors: tuple[float, float], right: bool = True) -> Found:

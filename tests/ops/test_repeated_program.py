@@ -15,13 +15,14 @@ import repeated  # noqa: E402
 
 from perfsuite.report.rows import rows_table  # noqa: E402
 
+COVERAGE = repeated.coverage
 FEW = ["--device", "cpu", "--launches", "2"]
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated, "LENGTH", 7)
-    monkeypatch.setattr(repeated, "coverage", lambda: {"instances": 3, "launched": 3})
+    monkeypatch.setattr(repeated, "coverage", lambda: {"deterministic instances": (3, 3)})
 
 
 def test_the_same_bits_everywhere(tmp_path: Path) -> None:
@@ -59,3 +60,29 @@ def test_instances_in_free_order_promise_nothing() -> None:
     free = ["sm90_backward_d64_float16", "sm90_backward_d128_bfloat16_window", "sm90_backward_d192_of_128_float16"]
     held = ["sm90_backward_d64_float16_deterministic", "mma_backward_keys_float16_64", "simt_backward_keys_64"]
     assert [bool(repeated.FREE_ORDER.fullmatch(name)) for name in free + held] == [True] * 3 + [False] * 3
+
+
+def test_instances_that_no_case_launches_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those in free order too."""
+    kernels = [
+        {"family": "flash_attention_backward", "name": f"sm90_backward_d64_float16{end}", "dynamic_shared": 0}
+        for end in ("", "_deterministic", "_window", "_other")
+    ]
+    cuda = type("Properties", (), {"shared_memory_per_block_optin": 232448})
+    monkeypatch.setattr(repeated.torch.cuda, "get_device_properties", lambda device: cuda)
+    monkeypatch.setattr("cuda_llm_ops.kernel_attributes", lambda: kernels)
+    monkeypatch.setattr(repeated.Repeat, "call", lambda one, device: (list, []))
+    monkeypatch.setattr(
+        repeated.sanitized, "launched", lambda chosen: dict.fromkeys("free order" in n for n, _ in chosen)
+    )
+    assert COVERAGE() == {"deterministic instances": (1, 2), "instances in free order": (1, 2)}
+
+
+@pytest.mark.parametrize("name", ["deterministic instances", "instances in free order"])
+def test_an_instance_that_was_not_launched_is_a_failure(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated.Repeat, "call", lambda one, device: (lambda: [torch.zeros(1, dtype=torch.half)], []))
+    monkeypatch.setattr(repeated, "differing", lambda call, operands, launches: 0)
+    monkeypatch.setattr(repeated, "origin", lambda device: {"card": "a card"})
+    assert repeated.main(["--device", "cuda"]) == 0
+    monkeypatch.setattr(repeated, "coverage", lambda: {"others": (3, 3), name: (2, 3)})
+    assert repeated.main(["--device", "cuda"]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,11 +88,34 @@ def test_sizes_of_a_tests_own_function_are_cases_each(tmp_path: Path) -> None:
     assert rows == ["| some | 2 | lowest 1 | 1.414 | 1.000 | met |", "| all | 3 | lowest 1 | 1.000 | 0.500 | MISSED |"]
 
 
+def test_a_goal_may_ask_for_every_rival(tmp_path: Path) -> None:
+    """Else the fastest rival could be one that was not there."""
+    cases = [product(512, "cublas", 1.2), product(512, "cublas:tuned", 0.9), product(1024, "cublas", 1.3)]
+    (tmp_path / "one.toml").write_text(
+        "[[goal]]\nwhat = 'x'\nfit = {}\nrivals = ['cublas', 'cublas:tuned']\nevery = true\nlowest = 1\n"
+    )
+    (goal,) = read_goals(tmp_path / "one.toml")
+    assert goal.values(cases) == [0.9]
+    assert goal.values(cases[::2]) == []
+    assert replace(goal, every=False).values(cases) == [0.9, 1.3]
+
+
+def test_without_a_record_no_goal_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "large.toml").write_text(GOALS)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- perfsuite:goals gates-new.jsonl goals=large.toml -->\n<!-- /perfsuite:goals -->\n")
+    made = refresh(page)
+    assert made.count("| 0 | ") == made.count("| not measured |") == 3
+    assert "\n\nThere is no record gates-new.jsonl yet.\n<!--" in made
+    write_record(tmp_path / "gates-new.jsonl", [product(512, "cublas", 1.2)])
+    assert "There is no record" not in refresh(page)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "has no table"),
-        ("[[goal]]\nwhat = 'x'\n", "goal 1 must have what and fit, and may have lowest"),
+        ("[[goal]]\nwhat = 'x'\n", "goal 1 must have what and fit, and may have every"),
         ("[[goal]]\nwhat = 'x'\nfit = {}\n", "goal 1 asks for nothing"),
         ("[[goal]]\nwhat = 'x'\nfit = {}\nmeasure = 'y'\nlowest = 1\n", "measure is 'y'; it must be one of speed"),
     ],

@@ -12,7 +12,9 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 HEADS_AND_DIMS = ((32, 64), (16, 128), (8, 256))
 HEADS = ((16, 16), (64, 8))
 NARROW = {"head_dim": 192, "value_dim": 128}
-WINDOWS = ((127, 0), (256, 256), (511, 0), (2047, 0))
+WINDOWS = ((127, 0), (256, 256), (511, 0), (2047, 0), (1024, 1024))
+FEW = ((64, 8, 128), (8, 8, 64))
+"""Heads, key heads and head_dim of two sequences of 8,192."""
 
 
 def forward(length: int, heads: int, head_dim: int, causal: bool, **options: Any) -> Attention:
@@ -27,9 +29,15 @@ def backward(length: int, heads: int, kv_heads: int, head_dim: int, causal: bool
     )
 
 
+def two_sequences(heads: int, kv_heads: int, head_dim: int, causal: bool) -> Attention:
+    """Backward alone: half as many queries as `backward` has, or fewer."""
+    return Attention(2, heads, 8192, head_dim, kv_heads=kv_heads, causal=causal, dtype="bfloat16", backward="only")
+
+
 PROBLEMS = [
     *(forward(length, *of, causal) for length, of, causal in product(LENGTHS, HEADS_AND_DIMS, (False, True))),
     *(backward(length, *of, d, causal) for length, of, d, causal in product(LENGTHS, HEADS, (64, 128), (False, True))),
+    *(two_sequences(*of, causal) for of, causal in product(FEW, (False, True))),
     *(backward(length, 8, 8, d, causal) for length, d, causal in product((8192, 16384), (96, 192, 256), (False, True))),
     *(forward(length, 16, causal=causal, **NARROW) for length, causal in product(LENGTHS[3:], (False, True))),
     *(backward(length, 16, 16, causal=causal, **NARROW) for length, causal in product(LENGTHS[3:], (False, True))),

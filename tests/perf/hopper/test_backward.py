@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from perfsuite import Attention, Perf
+from tests.perf.hopper.flash_problems import FEW, WINDOWS, two_sequences
 
 # The gradient by queries is added up in free order, unless torch.use_deterministic_algorithms(True) asks for another.
 pytestmark = [pytest.mark.gpu(min_capability=(9, 0))]
@@ -42,6 +43,16 @@ def problem(length: int, heads: int, kv_heads: int, head_dim: int, causal: bool,
 @pytest.mark.parametrize("length", [4096, 8192, 16384])
 def test_long(length: int, heads: int, kv_heads: int, head_dim: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
     perf(problem(length, heads, kv_heads, head_dim, causal), ops.flash_attention)
+
+
+@beside_default
+@pytest.mark.perf_target(against="sdpa:cudnn", at_least=0.97)
+@free_order
+@masks
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), FEW, ids=str)
+def test_two_sequences(heads: int, kv_heads: int, head_dim: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
+    """The shapes for which a number of TFLOPS is asked."""
+    perf(two_sequences(heads, kv_heads, head_dim, causal), ops.flash_attention)
 
 
 @beside_default
@@ -109,10 +120,18 @@ def test_deterministic(heads: int, kv_heads: int, head_dim: int, causal: bool, p
     perf(problem(8192, heads, kv_heads, head_dim, causal), ops.flash_attention)
 
 
+@pytest.mark.perf_target(against="sdpa", at_least=1.5)
+@pytest.mark.correctness(against="sdpa")
+@masks
+@pytest.mark.usefixtures("deterministic")
+def test_deterministic_wide(causal: bool, perf: Perf, ops: ModuleType) -> None:
+    perf(problem(16384, 8, 8, 256, causal), ops.flash_attention)
+
+
 @pytest.mark.perf_target(against="sdpa:flash", at_least=1.0)
 @pytest.mark.correctness(against="sdpa:flash", deterministic=False)
 @head_dims
-@pytest.mark.parametrize("window", [(127, 0), (256, 256), (511, 0), (2047, 0)], ids=str)
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_windows(window: tuple[int, int], head_dim: int, perf: Perf, ops: ModuleType) -> None:
     perf(problem(8192, 16, 16, head_dim, window[1] == 0, window=window), ops.flash_attention)
 

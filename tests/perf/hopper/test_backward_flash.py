@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from perfsuite import Perf
-from tests.perf.hopper.flash_problems import HEADS, LENGTHS, NARROW, WINDOWS, backward
+from tests.perf.hopper.flash_problems import FEW, HEADS, LENGTHS, NARROW, WINDOWS, backward, two_sequences
 
 # Both sides add up the gradient by queries in free order.
 pytestmark = [
@@ -29,6 +29,13 @@ heads_of = pytest.mark.parametrize(("heads", "kv_heads"), HEADS, ids=["h16", "h6
 @pytest.mark.parametrize("length", LENGTHS[3:])
 def test_long(length: int, heads: int, kv_heads: int, head_dim: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
     perf(backward(length, heads, kv_heads, head_dim, causal), ops.flash_attention)
+
+
+@not_slower
+@masks
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), FEW, ids=str)
+def test_two_sequences(heads: int, kv_heads: int, head_dim: int, causal: bool, perf: Perf, ops: ModuleType) -> None:
+    perf(two_sequences(heads, kv_heads, head_dim, causal), ops.flash_attention)
 
 
 @faster
