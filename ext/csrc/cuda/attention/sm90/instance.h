@@ -96,7 +96,7 @@ struct Parameters {
   Realignment realignment;
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
-  int32_t seq_q, seq_kv, head_dim;
+  int32_t seq_q, seq_kv, head_dim, value_dim;
   int32_t heads, group;             // query heads; query heads of one kv head
   int32_t m_tiles, batch_heads;     // query tiles of a head; heads of the whole batch
   Division by_heads, by_visits;     // realigned and cross-tile: visits of a head are its m_tiles, pairs or slices
@@ -126,6 +126,7 @@ struct Instance {
   ScalarType type;
   int head_dim;          // the largest; takes any multiple of 8 up to it, or, if realigned, any number
   int least_head_dim;    // the smallest
+  int value_dim;         // if less than head_dim: only for a V with fewer columns than Q and K, at most this many
   int block_m, block_n;  // queries (of all thread blocks of a cluster) and keys of a tile
   int cluster;           // thread blocks that share K and V by multicast
   bool realigned;        // for rows that TMA cannot describe: by way of a workspace
