@@ -171,9 +171,9 @@ def test_random_shapes(host: ctypes.CDLL, seed: int) -> None:
     random = Random(seed)
     kv_heads, group = random.randint(1, 2), random.randint(1, 2)
     head_dim, value_dim = random.randrange(136, 193, 8), random.randrange(8, 129, 8)
-    lengths = random.randint(1, 150), random.randint(1, 180)
+    lengths = random.randint(1, 140), random.randint(1, 150)
     dtype = random.choice([torch.float16, torch.bfloat16])
-    q, k, v = made(dtype, (kv_heads * group, kv_heads), *lengths, head_dim, value_dim, batch=1 + seed % 2)
+    q, k, v = made(dtype, (kv_heads * group, kv_heads), *lengths, head_dim, value_dim, batch=1 + (seed == 3))
     causal = random.random() < 0.5
     out, _ = attend(host, q, k, v, causal, few=random.choice([1, 2, 5, 132]))
     reference.assert_right(out, reference.attention("flash_attention", q, k, v, causal, None))
