@@ -96,7 +96,7 @@ struct Parameters {
   Realignment realignment;
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
-  int32_t seq_q, seq_kv, head_dim, value_dim;
+  int32_t seq_q, seq_kv, head_dim;
   int32_t heads, group;             // query heads; query heads of one kv head
   int32_t m_tiles, batch_heads;     // query tiles of a head; heads of the whole batch
   Division by_heads, by_visits;     // realigned and cross-tile: visits of a head are its m_tiles, pairs or slices
@@ -110,6 +110,7 @@ struct Parameters {
   float scale_log2;  // scale * log2(e), above 0
   bool causal;
   StreamK stream_k;
+  int32_t value_dim;  // columns of V and of the output; at the end, where it moves no other
 };
 
 // Measured cost of an instance. The unit is the product of 64 queries with one key, so costs compare only between
