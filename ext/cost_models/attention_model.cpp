@@ -45,7 +45,7 @@ void costs(const int32_t* rows, int64_t count, const double* constants, double* 
     std::memcpy(&instance.cost, constants + i * instance_constants(), sizeof(instance.cost));
     cuda_llm_ops::AttentionArguments a;
     a.batch = row.batch, a.heads = row.heads, a.kv_heads = row.kv_heads;
-    a.seq_q = row.seq_q, a.seq_kv = row.seq_kv, a.head_dim = row.head_dim, a.causal = row.causal;
+    a.seq_q = row.seq_q, a.seq_kv = row.seq_kv, a.head_dim = a.value_dim = row.head_dim, a.causal = row.causal;
     // Addresses that nothing reads: their alignment is what counts.
     a.q = a.k = a.v = reinterpret_cast<const void*>(static_cast<uintptr_t>(row.misaligned ? 16 : 128));
     const auto dense = [&](int heads, int64_t seq) {

@@ -51,33 +51,6 @@ inline Tensor padded_copy(const char* op, const char* name, const Tensor& tensor
   return wide;
 }
 
-// v and the output as the kernels take them. Those of a GPU need a v as wide as q and k: a narrower one gets zeros behind
-// its columns, and its output has as many, of which finish() keeps the first.
-template <bool cuda>
-class Values {
- public:
-  Values(const char* op, int64_t head_dim, const Tensor& v, const Tensor& result)
-      : op_(op), narrow_(cuda && v.size(v.dim() - 1) != head_dim), result_(result), v_(v), out_(result) {
-    if (narrow_) {
-      v_ = padded_copy(op, "v", v, head_dim);
-      out_ = allocate_like(op, "wide output", result, head_dim);
-    } else {
-      v_ = with_unit_last_stride(op, "v", v);
-    }
-  }
-  const Tensor& v() const { return v_; }
-  Tensor& out() { return out_; }
-  // Behind the launch.
-  void finish() const {
-    if (narrow_) copy_into(op_, "the output", result_, first_columns(out_, result_.size(result_.dim() - 1)));
-  }
-
- private:
-  const char* op_;
-  bool narrow_;
-  Tensor result_, v_, out_;
-};
-
 // A dimension of size 1 is never stepped over: stride 0 spares the kernels its arbitrary value.
 inline HeadStrides head_strides(const Tensor& tensor) {
   const auto sizes = tensor.sizes();
@@ -125,6 +98,44 @@ inline AttentionArguments batched_arguments(const Tensor& q, const Tensor& k, co
   arguments.v_stride = head_strides(v);
   arguments.out_stride = {q.size(1) * q.size(2) * v.size(3), q.size(2) * v.size(3), v.size(3)};
   return arguments;
+}
+
+// v and the output as the kernels take them. Most of those of a GPU need a v as wide as q and k: a narrower one gets zeros
+// behind its columns, and its output has as many, of which finish() keeps the first.
+template <bool cuda>
+class Values {
+ public:
+  Values(const char* op, const Tensor& v, const Tensor& result)
+      : op_(op), result_(result), v_(with_unit_last_stride(op, "v", v)), out_(result) {}
+
+  // make(v, out) makes the arguments of the launch, `takes` says whether its kernel takes them with a narrow v.
+  template <typename Make, typename Takes>
+  AttentionArguments arguments(const Make& make, const Takes& takes) {
+    const AttentionArguments narrow = make(v_, out_);
+    if (!cuda || narrow.value_dim == narrow.head_dim || takes(narrow)) return narrow;
+    v_ = padded_copy(op_, "v", v_, narrow.head_dim);
+    out_ = allocate_like(op_, "wide output", result_, narrow.head_dim);
+    widened_ = true;
+    return make(v_, out_);
+  }
+  // Behind the launch.
+  void finish() const {
+    if (widened_) copy_into(op_, "the output", result_, first_columns(out_, result_.size(result_.dim() - 1)));
+  }
+
+ private:
+  const char* op_;
+  bool widened_ = false;
+  Tensor result_, v_, out_;
+};
+
+inline bool takes_narrow_values([[maybe_unused]] const AttentionArguments& arguments,
+                                [[maybe_unused]] const AttentionOptions* options) {
+#ifdef CUDA_LLM_OPS_WITH_CUDA
+  return cuda::takes_narrow_values(arguments, options);
+#else
+  return true;
+#endif
 }
 
 #ifdef CUDA_LLM_OPS_WITH_CUDA

@@ -24,7 +24,7 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
   const float factor = attention_scale(op, scale, q_given.size(3));
   const OnDeviceOf<cuda> on_device(q_given);
   const Dtype dtype = q_given.scalar_type();
-  const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2), head_dim = q_given.size(3);
+  const int64_t batch = q_given.size(0), heads = q_given.size(1), seq_q = q_given.size(2);
   Tensor out = allocate(op, "output", q_given, dtype, {batch, heads, seq_q, v_given.size(3)});
   if (out.numel() == 0) {
     return out;
@@ -33,9 +33,14 @@ Tensor attention(Attention kind, const Tensor& q_given, const Tensor& k_given, c
     return zero(op, out);
   }
   const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given);
-  Values<cuda> values(op, head_dim, v_given, out);
-  AttentionArguments arguments = batched_arguments(q, k, values.v(), values.out(), factor);
-  arguments.causal = is_causal;
+  Values<cuda> values(op, v_given, out);
+  AttentionArguments arguments = values.arguments(
+      [&](const Tensor& v, Tensor& to) {
+        AttentionArguments made = batched_arguments(q, k, v, to, factor);
+        made.causal = is_causal;
+        return made;
+      },
+      [&](const AttentionArguments& made) { return kind == Attention::flash && takes_narrow_values(made, nullptr); });
 
   if constexpr (cuda) {
 #ifdef CUDA_LLM_OPS_WITH_CUDA

@@ -62,14 +62,21 @@ std::tuple<Tensor, Tensor> general(Tensor q_given, Tensor k_given, Tensor v_give
     return {out, lse};
   }
   const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given);
-  Values<cuda> values(op, head_dim, v_given, out);
-  AttentionArguments arguments = batched_arguments(q, k, values.v(), values.out(), factor);
   if (return_lse) {
     options.lse = static_cast<float*>(lse.mutable_data_ptr());
     options.lse_stride_batch = heads * seq_q;
     options.lse_stride_head = seq_q;
   }
-  if (simplify(options, arguments)) {
+  bool is_plain = false;
+  Values<cuda> values(op, v_given, out);
+  const AttentionArguments arguments = values.arguments(
+      [&](const Tensor& v, Tensor& to) {
+        AttentionArguments made = batched_arguments(q, k, v, to, factor);
+        is_plain = simplify(options, made);
+        return made;
+      },
+      [&](const AttentionArguments& made) { return takes_narrow_values(made, is_plain ? nullptr : &options); });
+  if (is_plain) {
     launch_plain<cuda>(op, arguments, q);
   } else {
     launch<cuda>(op, arguments, options, q);
@@ -99,21 +106,25 @@ std::tuple<Tensor, Tensor> varlen(Tensor q_given, Tensor k_given, Tensor v_given
     return {out, lse};
   }
   const Tensor q = with_unit_last_stride(op, "q", q_given), k = with_unit_last_stride(op, "k", k_given);
-  Values<cuda> values(op, head_dim, v_given, out);
-  const Tensor& v = values.v();
-  AttentionArguments arguments = attention_arguments(q, k, v, values.out(), heads, k.size(1), factor);
-  arguments.batch = static_cast<int32_t>(packed.sequences);
-  arguments.seq_q = packed.longest_q;
-  arguments.seq_kv = packed.longest_kv;
-  arguments.q_stride = varlen_strides(q);
-  arguments.k_stride = varlen_strides(k);
-  arguments.v_stride = varlen_strides(v);
-  arguments.out_stride = {0, v.size(2), heads * v.size(2)};
   packed.describe(options, q, k);
   if (return_lse) {
     options.lse = static_cast<float*>(lse.mutable_data_ptr());
     options.lse_stride_head = total;
   }
+  Values<cuda> values(op, v_given, out);
+  const AttentionArguments arguments = values.arguments(
+      [&](const Tensor& v, Tensor& to) {
+        AttentionArguments made = attention_arguments(q, k, v, to, heads, k.size(1), factor);
+        made.batch = static_cast<int32_t>(packed.sequences);
+        made.seq_q = packed.longest_q;
+        made.seq_kv = packed.longest_kv;
+        made.q_stride = varlen_strides(q);
+        made.k_stride = varlen_strides(k);
+        made.v_stride = varlen_strides(v);
+        made.out_stride = {0, v.size(2), heads * v.size(2)};
+        return made;
+      },
+      [&](const AttentionArguments& made) { return takes_narrow_values(made, &options); });
   launch<cuda>(op, arguments, options, q);
   values.finish();
   return {out, lse};

@@ -49,7 +49,8 @@ struct AttentionArguments {
   const void* v = nullptr;
   void* out = nullptr;
   int32_t batch = 0, heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0;
-  int32_t head_dim = 0, value_dim = 0;  // of q and k; of v and out, at most that, and the same for a kernel of cuda::
+  // Of q and k; of v and out, at most that. A kernel of cuda:: wants them equal, unless takes_narrow_values() says so.
+  int32_t head_dim = 0, value_dim = 0;
   HeadStrides q_stride, k_stride, v_stride, out_stride;
   float scale = 1.0f;
   bool causal = false;
@@ -127,6 +128,8 @@ void force_gemm_plan(const std::string& name);
 size_t naive_attention_workspace_bytes(const AttentionArguments& arguments);
 const char* naive_attention(const AttentionArguments& arguments, void* stream);
 const char* tiled_attention(const AttentionArguments& arguments, void* stream);
+// Whether flash_attention(), or with options flash_attention_varlen(), computes these with a value_dim below head_dim.
+bool takes_narrow_values(const AttentionArguments& arguments, const AttentionOptions* options);
 size_t flash_attention_workspace_bytes(const AttentionArguments& arguments);  // without it right, but slower
 const char* flash_attention(const AttentionArguments& arguments, void* stream);
 const char* flash_attention_varlen(const AttentionArguments& arguments, const AttentionOptions& options, void* stream);

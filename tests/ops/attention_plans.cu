@@ -48,7 +48,8 @@ struct Problem {
   int batch, heads, kv_heads, seq_q, seq_kv, head_dim;
   Mask mask;
   ScalarType type;
-  int offset = 0;  // of the inputs, in elements, from a multiple of 256 bytes
+  int offset = 0;     // of the inputs, in elements, from a multiple of 256 bytes
+  int value_dim = 0;  // 0: head_dim
 };
 
 // Variable length: sequences of 1, 130 and 70 tokens.
@@ -76,11 +77,11 @@ __global__ void attend(AttentionArguments a, const int32_t* seen, double* scores
       most = fmax(most, mine[key]);
     }
     for (int key = begin; key < end; ++key) sum += mine[key] = exp(mine[key] - most);
-    for (int d = 0; d < a.head_dim; ++d) {
+    for (int d = 0; d < a.value_dim; ++d) {
       double value = 0;
       for (int key = begin; key < end; ++key)
         value += mine[key] * double(static_cast<float>(v[key * a.v_stride.seq + d]));
-      out[r * a.head_dim + d] = begin < end ? value / sum : 0;
+      out[r * a.value_dim + d] = begin < end ? value / sum : 0;
     }
   }
 }
@@ -89,8 +90,8 @@ __global__ void attend(AttentionArguments a, const int32_t* seen, double* scores
 template <typename T>
 __global__ void compare(const T* one, const T* other, const double* right, AttentionArguments a, double* error) {
   double sums[3] = {};
-  for (size_t i = first(); i < size_t(a.batch) * a.heads * a.seq_q * a.head_dim; i += step()) {
-    const size_t d = i % a.head_dim, r = i / a.head_dim, row = r % a.seq_q, head = r / a.seq_q % a.heads;
+  for (size_t i = first(); i < size_t(a.batch) * a.heads * a.seq_q * a.value_dim; i += step()) {
+    const size_t d = i % a.value_dim, r = i / a.value_dim, row = r % a.seq_q, head = r / a.seq_q % a.heads;
     const size_t at =
         r / a.seq_q / a.heads * a.out_stride.batch + head * a.out_stride.head + row * a.out_stride.seq + d;
     const double x = static_cast<float>(one[at]), y = static_cast<float>(other[at]);
@@ -114,12 +115,14 @@ template <typename T>
 void run_typed(const Problem& p, const std::string& what, const Call& call, size_t workspace, Tally& tally) {
   AttentionArguments a;
   a.batch = p.batch, a.heads = p.heads, a.kv_heads = p.kv_heads, a.seq_q = p.seq_q, a.seq_kv = p.seq_kv;
-  a.head_dim = p.head_dim, a.scale = 1.0f / std::sqrt(float(p.head_dim)) * 3, a.type = p.type;
+  a.head_dim = p.head_dim, a.value_dim = p.value_dim == 0 ? p.head_dim : p.value_dim;
+  a.scale = 1.0f / std::sqrt(float(p.head_dim)) * 3, a.type = p.type;
   a.causal = p.mask == Mask::causal;
-  const auto strides = [&](int heads, int64_t seq) {
-    return HeadStrides{heads * seq * p.head_dim, seq * p.head_dim, p.head_dim};
+  const auto strides = [&](int heads, int64_t seq, int columns) {
+    return HeadStrides{heads * seq * columns, seq * columns, columns};
   };
-  a.q_stride = a.out_stride = strides(p.heads, p.seq_q), a.k_stride = a.v_stride = strides(p.kv_heads, p.seq_kv);
+  a.q_stride = strides(p.heads, p.seq_q, a.head_dim), a.out_stride = strides(p.heads, p.seq_q, a.value_dim);
+  a.k_stride = strides(p.kv_heads, p.seq_kv, a.head_dim), a.v_stride = strides(p.kv_heads, p.seq_kv, a.value_dim);
   const size_t of_q = size_t(p.batch) * a.q_stride.batch, of_kv = size_t(p.batch) * a.k_stride.batch;
   const size_t rows = size_t(p.batch) * p.heads * p.seq_q;
   T *q, *k, *v, *out[2];
@@ -210,7 +213,8 @@ void run_hopper(const Instance& instance, Problem p, int multiprocessors, int sc
   AttentionArguments sizes;
   sizes.batch = p.batch, sizes.heads = p.heads, sizes.kv_heads = p.kv_heads, sizes.seq_q = p.seq_q,
   sizes.seq_kv = p.seq_kv;
-  sizes.head_dim = p.head_dim, sizes.causal = p.mask == Mask::causal;
+  if (instance.value_dim < instance.head_dim) p.value_dim = instance.value_dim - (instance.head_dim - p.head_dim);
+  sizes.head_dim = sizes.value_dim = p.head_dim, sizes.causal = p.mask == Mask::causal;
   const size_t workspace = instance.realigned
                                ? realignment_workspace_bytes(instance, sizes)
                                : stream_k_workspace_bytes(instance, plan(instance, sizes, multiprocessors, true));
@@ -274,11 +278,13 @@ std::vector<Problem> with_options(int head_dim, ScalarType type, int offset) {
 }
 
 void options(Tally& tally) {
-  for (const int head_dim : {64, 96, 128, 192, 256, 40, 136}) {
+  for (const int head_dim : {64, 96, 128, 192, 256, 40, 136, -192}) {  // -192: with a V of 128 columns
     for (const int type : {1, 2}) {
-      const std::string what = std::string(types[type]) + " with options, head_dim " + std::to_string(head_dim);
+      const std::string what = std::string(types[type]) + " with options, head_dim " +
+                               std::to_string(std::abs(head_dim)) + (head_dim < 0 ? ", V of 128" : "");
       if (!tally.takes(what.c_str())) continue;
-      for (const Problem& p : with_options(head_dim, type_of[type], 0)) {
+      for (Problem p : with_options(std::abs(head_dim), type_of[type], 0)) {
+        if (head_dim < 0) p.value_dim = 128;
         run(
             p, what,
             [](AttentionArguments& a, const AttentionOptions& o) {

@@ -281,6 +281,7 @@ inline float __uint_as_float(uint32_t u) {
   memcpy(&f, &u, 4);
   return f;
 }
+inline void* __cvta_shared_to_generic(uint32_t shared) { return emulated::at(shared); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline void __threadfence() {}
 inline float __log2f(float a) { return log2f(a); }
@@ -449,6 +450,12 @@ inline void tma_load_3d_multicast(uint32_t shared, const CUtensorMap* map, uint3
     if (ranks >> rank & 1) emulated::tma(mapa(shared, rank), map, mapa(barrier, rank), {x, y, z, 0, 0});
   }
 }
+inline void tma_load_4d_multicast(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u,
+                                  uint16_t ranks, uint64_t) {
+  for (int rank = 0; rank < emulated::cluster_size; ++rank) {
+    if (ranks >> rank & 1) emulated::tma(mapa(shared, rank), map, mapa(barrier, rank), {x, y, z, u, 0});
+  }
+}
 inline void tma_store_3d(const CUtensorMap* map, uint32_t shared, int x, int y, int z) {
   emulated::tma_store(map, shared, {x, y, z, 0, 0});
 }
@@ -490,6 +497,15 @@ template <int>
 void cp_async_wait_group() {}
 inline void fence_proxy_async_shared() { races::fence(); }
 inline float ex2(float x) { return exp2f(x); }
+inline float max_nan(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b); }
+inline uint32_t max3_s16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t both = 0;
+  for (int at = 0; at < 32; at += 16) {
+    const auto half = [at](uint32_t word) { return static_cast<int16_t>(word >> at); };
+    both |= static_cast<uint32_t>(static_cast<uint16_t>(std::max({half(a), half(b), half(c)}))) << at;
+  }
+  return both;
+}
 template <typename T>
 uint32_t cvt_rn_x2(float low, float high) {
   uint16_t a, b;

@@ -112,7 +112,7 @@ extern "C" int tiles(int cross_tile, int warpgroups, int cluster, int block_n, i
   a.kv_heads = kv_heads;
   a.seq_q = seq_q;
   a.seq_kv = seq_kv;
-  a.head_dim = 64;
+  a.head_dim = a.value_dim = 64;
   a.causal = causal != 0;
   a.type = ScalarType::float16;
   flash::Instance instance{};

@@ -27,6 +27,16 @@ size_t naive_attention_workspace_bytes(const AttentionArguments& a) {
   return static_cast<size_t>(a.batch) * a.heads * a.seq_q * a.seq_kv * sizeof(float);
 }
 
+bool takes_narrow_values([[maybe_unused]] const AttentionArguments& arguments,
+                         [[maybe_unused]] const AttentionOptions* options) {
+#ifdef CUDA_LLM_OPS_SM90_ATTENTION
+  if (options != nullptr) return sm90::varlen_supported(arguments, *options);
+  return scale_folds(arguments.scale) && sm90::takes_narrow_values(arguments);
+#else
+  return false;
+#endif
+}
+
 size_t flash_attention_workspace_bytes(const AttentionArguments& arguments) {
 #ifdef CUDA_LLM_OPS_SM90_ATTENTION
   if (scale_folds(arguments.scale)) return sm90::flash_attention_workspace_bytes(arguments);

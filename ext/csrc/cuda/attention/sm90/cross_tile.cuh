@@ -30,11 +30,8 @@ template <typename T, int BlockN, int Consumers, int Stages>
 struct CrossTile : Shape<T, 64, BlockN, Consumers, Stages>,
                    Registers<Consumers, Consumers == 3 ? 32 : 24, Consumers == 3 ? 160 : 240> {
   static constexpr bool cross_tile = true, product_sums = true;
-  static constexpr int v_columns = 64 + 8;  // 8 columns of ones
-  static constexpr int panels = 1;
-  static constexpr int q_bytes = 64 * kPanelBytes;       // of one warpgroup
-  static constexpr int kv_bytes = BlockN * kPanelBytes;  // of one stage
-  static constexpr int own_bytes = 16 * kPanelBytes;     // ones: a panel of 16 rows
+  static constexpr int v_columns = 64 + 8;            // 8 columns of ones
+  static constexpr int own_bytes = 16 * kPanelBytes;  // ones: a panel of 16 rows
   static constexpr int shared_bytes = ring_bytes<CrossTile>;
   static_assert(Stages >= 2 && shared_bytes <= kMaxSharedBytes);
 };
@@ -82,7 +79,7 @@ struct CrossTileSteps : Steps<C, Consumer, Layout, Parameters> {
   // s = q k^T of the ring's K tile `count`, which has arrived; one committed group.
   __device__ __forceinline__ void issue_scores(float (&s)[n / 2], uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
-    const uint64_t k = ptx::k_major_descriptor(shared.k + stage * C::kv_bytes);
+    const uint64_t k = ptx::k_major_descriptor(shared.k + stage * C::k_bytes);
     this->wait_turn();
     ptx::wgmma_fence_operand(s);
 #pragma unroll
@@ -100,7 +97,7 @@ struct CrossTileSteps : Steps<C, Consumer, Layout, Parameters> {
   __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count, int add = 1, bool here = false) {
     const uint32_t stage = ring_stage<C::stages>(count);
     if (!here) ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
-    const uint32_t tile = shared.v + stage * C::kv_bytes;
+    const uint32_t tile = shared.v + stage * C::v_bytes;
     // The second panel of the descriptor is that of the ones, the same for every 16 rows.
     const uint64_t v = ptx::matrix_descriptor(tile, shared.own - tile, 1024);
     constexpr uint64_t next = 128 - (uint64_t{128} << 16);

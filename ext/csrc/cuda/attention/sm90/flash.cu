@@ -24,6 +24,12 @@ bool takes(const AttentionArguments& a) {
          current_device_or_none().capability == 90;
 }
 
+bool fits(const flash::Instance& instance, const AttentionArguments& a) {
+  const bool narrow = instance.value_dim < instance.head_dim;
+  return narrow == (a.value_dim < a.head_dim) && a.value_dim <= instance.value_dim && a.head_dim <= instance.head_dim &&
+         a.head_dim >= instance.least_head_dim;
+}
+
 struct Choice {
   const flash::Instance* instance = nullptr;
   flash::Plan plan{};
@@ -35,7 +41,7 @@ Choice choose(const AttentionArguments& a, bool realigned, bool may_stream_k) {
   Choice best;
   for (const flash::Instances instances : flash::kInstances) {
     for (const flash::Instance& instance : instances(a.type)) {
-      if (instance.realigned != realigned || instance.head_dim < a.head_dim ||
+      if (instance.realigned != realigned || !fits(instance, a) ||
           (best.instance != nullptr && instance.head_dim > best.instance->head_dim) ||
           (realigned && !flash::realignable(instance, a))) {
         continue;
@@ -56,8 +62,9 @@ bool same(const HeadStrides& a, const HeadStrides& b) {
 bool same_choice(const AttentionArguments& a, const AttentionArguments& b) {
   return a.type == b.type && a.causal == b.causal && a.batch == b.batch && a.heads == b.heads &&
          a.kv_heads == b.kv_heads && a.seq_q == b.seq_q && a.seq_kv == b.seq_kv && a.head_dim == b.head_dim &&
-         a.q == b.q && a.k == b.k && a.v == b.v && a.out == b.out && same(a.q_stride, b.q_stride) &&
-         same(a.k_stride, b.k_stride) && same(a.v_stride, b.v_stride) && same(a.out_stride, b.out_stride);
+         a.value_dim == b.value_dim && a.q == b.q && a.k == b.k && a.v == b.v && a.out == b.out &&
+         same(a.q_stride, b.q_stride) && same(a.k_stride, b.k_stride) && same(a.v_stride, b.v_stride) &&
+         same(a.out_stride, b.out_stride);
 }
 
 // The last choice that flash_attention_workspace_bytes() made on this thread. The launch that follows asks for the
@@ -75,7 +82,7 @@ bool has_stream_k(const AttentionArguments& a) {
   bool found = false;
   for (const flash::Instances instances : flash::kInstances) {
     for (const flash::Instance& instance : instances(a.type)) {
-      if (instance.realigned || instance.head_dim < a.head_dim) continue;
+      if (instance.realigned || !fits(instance, a)) continue;
       if (smallest == nullptr || instance.head_dim < smallest->head_dim) {
         smallest = &instance;
         found = false;
@@ -99,6 +106,10 @@ size_t flash_attention_workspace_bytes(const AttentionArguments& arguments) {
   remembered = {arguments, current_device_or_none().multiprocessors, choice};
   return realigned ? flash::realignment_workspace_bytes(*choice.instance, arguments)
                    : flash::stream_k_workspace_bytes(*choice.instance, choice.plan);
+}
+
+bool takes_narrow_values(const AttentionArguments& arguments) {
+  return takes(arguments) && flash::describable(arguments) && choose(arguments, false, false).instance != nullptr;
 }
 
 bool flash_attention_supported(const AttentionArguments& arguments) {

@@ -13,6 +13,9 @@ namespace cuda_llm_ops::cuda::sm90 {
 // Size of the workspace for these arguments; 0 if none is needed.
 size_t flash_attention_workspace_bytes(const AttentionArguments& arguments);
 
+// Whether a Hopper kernel computes these arguments, of which v has fewer columns than q and k.
+bool takes_narrow_values(const AttentionArguments& arguments);
+
 // Whether a Hopper kernel computes these arguments on the current device. Cheap: called before every launch.
 bool flash_attention_supported(const AttentionArguments& arguments);
 

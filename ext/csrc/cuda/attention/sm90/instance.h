@@ -110,6 +110,7 @@ struct Parameters {
   float scale_log2;  // scale * log2(e), above 0
   bool causal;
   StreamK stream_k;
+  int32_t value_dim;  // columns of V and of the output; at the end, where it moves no other
 };
 
 // Measured cost of an instance. The unit is the product of 64 queries with one key, so costs compare only between
@@ -126,6 +127,7 @@ struct Instance {
   ScalarType type;
   int head_dim;          // the largest; takes any multiple of 8 up to it, or, if realigned, any number
   int least_head_dim;    // the smallest
+  int value_dim;         // if less than head_dim: only for a V with fewer columns than Q and K, at most this many
   int block_m, block_n;  // queries (of all thread blocks of a cluster) and keys of a tile
   int cluster;           // thread blocks that share K and V by multicast
   bool realigned;        // for rows that TMA cannot describe: by way of a workspace

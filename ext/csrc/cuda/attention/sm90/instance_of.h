@@ -13,6 +13,7 @@ Instance instance_of(attention::TypedName name, const void* kernel, const Cost& 
       .type = type,
       .head_dim = C::head_dim,
       .least_head_dim = C::least_head_dim,
+      .value_dim = C::value_dim,
       .block_m = C::block_m * C::cluster,
       .block_n = C::block_n,
       .cluster = C::cluster,

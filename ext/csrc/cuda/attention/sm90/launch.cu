@@ -11,18 +11,18 @@
 namespace cuda_llm_ops::cuda::sm90::flash {
 namespace {
 
-TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int seq, int heads,
+TensorMapArguments head_map(const void* pointer, const AttentionArguments& a, int columns, int seq, int heads,
                             const HeadStrides& stride, int box_rows) {
   TensorMapArguments map;
   map.pointer = pointer;
   map.type = a.type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
   map.rank = 4;
-  const int64_t sizes[] = {a.head_dim, seq, heads, a.batch};
+  const int64_t sizes[] = {columns, seq, heads, a.batch};
   const int64_t strides[] = {1, stride.seq, stride.head, stride.batch};
   for (int i = 0; i < 4; ++i) {
     map.size[i] = static_cast<uint64_t>(sizes[i]);
     // The stride of an extent of 1 is never used, and may be anything.
-    map.stride_bytes[i] = static_cast<uint64_t>(sizes[i] == 1 ? a.head_dim : strides[i]) * 2;
+    map.stride_bytes[i] = static_cast<uint64_t>(sizes[i] == 1 ? columns : strides[i]) * 2;
   }
   map.box[0] = 64;
   map.box[1] = static_cast<uint32_t>(box_rows);
@@ -40,7 +40,7 @@ bool describable(const AttentionArguments& a) {
     return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && multiple(seq, stride.seq) &&
            multiple(heads, stride.head) && multiple(a.batch, stride.batch);
   };
-  return a.head_dim % 8 == 0 && aligned(a.q, a.seq_q, a.heads, a.q_stride) &&
+  return a.head_dim % 8 == 0 && a.value_dim % 8 == 0 && aligned(a.q, a.seq_q, a.heads, a.q_stride) &&
          aligned(a.k, a.seq_kv, a.kv_heads, a.k_stride) && aligned(a.v, a.seq_kv, a.kv_heads, a.v_stride) &&
          aligned(a.out, a.seq_q, a.heads, a.out_stride);
 }
@@ -58,13 +58,13 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
     const struct {
       CUtensorMap* map;
       const void* pointer;
-      int seq, heads, rows;
+      int columns, seq, heads, rows;
       const HeadStrides& stride;
-    } tensors[] = {{&p.q, a.q, a.seq_q, a.heads, 64, a.q_stride},
-                   {&p.k, a.k, a.seq_kv, a.kv_heads, kv_rows, a.k_stride},
-                   {&p.v, a.v, a.seq_kv, a.kv_heads, kv_rows, a.v_stride}};
+    } tensors[] = {{&p.q, a.q, a.head_dim, a.seq_q, a.heads, 64, a.q_stride},
+                   {&p.k, a.k, a.head_dim, a.seq_kv, a.kv_heads, kv_rows, a.k_stride},
+                   {&p.v, a.v, a.value_dim, a.seq_kv, a.kv_heads, kv_rows, a.v_stride}};
     for (const auto& t : tensors) {
-      const char* error = encode_tensor_map(t.map, head_map(t.pointer, a, t.seq, t.heads, t.stride, t.rows));
+      const char* error = encode_tensor_map(t.map, head_map(t.pointer, a, t.columns, t.seq, t.heads, t.stride, t.rows));
       if (error != nullptr) return error;
     }
   }
@@ -75,6 +75,7 @@ const char* launch(const Instance& instance, const Plan& plan, const AttentionAr
   p.seq_q = a.seq_q;
   p.seq_kv = a.seq_kv;
   p.head_dim = a.head_dim;
+  p.value_dim = a.value_dim;
   p.heads = a.heads;
   p.group = a.heads / a.kv_heads;
   p.m_tiles = static_cast<int32_t>(ceil_div(a.seq_q, instance.block_m));

@@ -107,7 +107,7 @@ const char* pad(const AttentionArguments& a, AttentionArguments& padded, cudaStr
   padded.q = q, padded.k = k, padded.v = v, padded.out = out;
   padded.q_stride = padded.out_stride = dense(a.heads, a.seq_q, kPitch);
   padded.k_stride = padded.v_stride = dense(a.kv_heads, a.seq_kv, kPitch);
-  padded.head_dim = ceil_div(a.head_dim, 8) * 8;
+  padded.head_dim = padded.value_dim = ceil_div(a.head_dim, 8) * 8;
   padded.workspace = nullptr;
 
   const auto queries = static_cast<int32_t>(query_rows(a)), keys = static_cast<int32_t>(key_rows(a));

@@ -36,16 +36,13 @@ enum : unsigned {
   multicast = 2,
 };
 
-template <typename T, int HeadDim, int BlockN, int Stages, unsigned Ways>
-struct Plain : Shape<T, HeadDim, BlockN, 2, Stages>,
+template <typename T, int HeadDim, int BlockN, int Stages, unsigned Ways, int ValueDim>
+struct Plain : Shape<T, HeadDim, BlockN, 2, Stages, ValueDim>,
                Registers<2, Ways & multicast ? 40 : 24, Ways & multicast ? 232 : 240> {
   static constexpr bool ping_pong = Ways & flash::ping_pong;
   static constexpr int cluster = Ways & multicast ? 2 : 1;
-  static constexpr int panels = (HeadDim + 63) / 64;
-  static constexpr int q_bytes = panels * 64 * kPanelBytes;       // of one warpgroup
-  static constexpr int kv_bytes = panels * BlockN * kPanelBytes;  // of one stage
   static constexpr int shared_bytes = ring_bytes<Plain>;
-  static_assert(HeadDim % 16 == 0 && Stages >= 2 && shared_bytes <= kMaxSharedBytes);
+  static_assert(HeadDim % 16 == 0 && ValueDim % 8 == 0 && Stages >= 2 && shared_bytes <= kMaxSharedBytes);
 };
 
 template <typename C>
@@ -132,9 +129,9 @@ __global__ void __launch_bounds__(C::threads, 1) flash_kernel(const __grid_const
 #endif
 }
 
-template <typename T, int HeadDim, int BlockN, int Stages, unsigned Ways>
+template <typename T, int HeadDim, int BlockN, int Stages, unsigned Ways, int ValueDim = HeadDim>
 Instance plain(attention::TypedName name, const Cost& cost = {}) {
-  using C = Plain<T, HeadDim, BlockN, Stages, Ways>;
+  using C = Plain<T, HeadDim, BlockN, Stages, Ways, ValueDim>;
   return instance_of<C>(name, reinterpret_cast<const void*>(&flash_kernel<C>), cost);
 }
 

@@ -56,16 +56,16 @@ template <typename C>
 __device__ __forceinline__ void produce(const Parameters& p, const RingLayout<C>& shared) {
   uint32_t k_count = 0, v_count = 0, q_parity = ~0u;  // a bit for each warpgroup: their tiles may differ in number
   const int share = cluster_rank<C>() * (C::block_n / C::cluster);
-  const auto load_kv = [&](const CUtensorMap* map, uint32_t tile, uint32_t full, uint32_t empty, uint32_t parity,
-                           int row, int head, int batch) {
+  const auto load_kv = [&](const CUtensorMap* map, int panels, uint32_t tile, uint32_t full, uint32_t empty,
+                           uint32_t parity, int row, int head, int batch) {
     if constexpr (C::cluster == 1) {
       ptx::mbarrier_wait(empty, parity);
     } else {
       ptx::mbarrier_wait_cluster(empty, parity);
     }
-    ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
+    ptx::mbarrier_arrive_expect_tx(full, panels * (C::block_n * kPanelBytes));
 #pragma unroll
-    for (int panel = 0; panel < C::panels; ++panel) {
+    for (int panel = 0; panel < panels; ++panel) {
       const uint32_t to = tile + panel * (C::block_n * kPanelBytes) + share * kPanelBytes;
       if constexpr (C::cluster == 1) {
         ptx::tma_load_4d(to, map, full, panel * 64, row, head, batch, ptx::evict_last);
@@ -76,14 +76,14 @@ __device__ __forceinline__ void produce(const Parameters& p, const RingLayout<C>
   };
   const auto load_k = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(k_count), parity = ring_parity<C::stages>(k_count) ^ 1;
-    load_kv(&p.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row, head,
-            batch);
+    load_kv(&p.k, C::panels, shared.k + stage * C::k_bytes, shared.k_full(stage), shared.k_empty(stage), parity, row,
+            head, batch);
     ++k_count;
   };
   const auto load_v = [&](int row, int head, int batch) {
     const uint32_t stage = ring_stage<C::stages>(v_count), parity = ring_parity<C::stages>(v_count) ^ 1;
-    load_kv(&p.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row, head,
-            batch);
+    load_kv(&p.v, C::v_panels, shared.v + stage * C::v_bytes, shared.v_full(stage), shared.v_empty(stage), parity, row,
+            head, batch);
     ++v_count;
   };
   const auto load_q = [&](int w, int row, int head, int batch) {

@@ -52,7 +52,7 @@ struct Realigned : Shape<T, HeadDim, BlockN, 2, 2>,
   static constexpr int q_slots = 2;                      // a tile's outputs leave from where its queries were
   static constexpr int q_bytes = chunks * 64 * 16;       // of one warpgroup
   static constexpr int kv_bytes = chunks * BlockN * 16;  // of one stage
-  static constexpr int realigned_tile_bytes = 2 * kv_bytes;
+  static constexpr int k_bytes = kv_bytes, v_bytes = kv_bytes, realigned_tile_bytes = 2 * kv_bytes;
   static constexpr int raw_chunks = chunks + 1;  // of a row as it lies in global memory
   static constexpr int raw_pitch = (raw_chunks | 1) * 16, raw_bytes = 8 * raw_pitch;
   static constexpr int raw_buffers = 3 * kRealigners;

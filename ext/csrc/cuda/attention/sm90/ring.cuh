@@ -21,14 +21,19 @@ constexpr int kMaxSharedBytes = 232448;  // of a thread block
 constexpr int kPanelBytes = 128;         // of a row in a panel: 64 columns, the span of TMA's widest swizzle
 
 // The facts of a configuration. Its own members replace these, which hold for most.
-template <typename T_, int HeadDim, int BlockN, int Consumers, int Stages>
+template <typename T_, int HeadDim, int BlockN, int Consumers, int Stages, int ValueDim = HeadDim>
 struct Shape {
   using T = T_;
   static constexpr int head_dim = HeadDim, block_n = BlockN, consumers = Consumers, stages = Stages;
-  static constexpr int least_head_dim = 0;
+  static constexpr int value_dim = ValueDim;  // columns of V and of the output
+  static constexpr int least_head_dim = ValueDim < HeadDim ? ValueDim + 1 : 0;
   static constexpr int threads = Consumers * 128 + 128;  // consumer warpgroups, and one of the producer
   static constexpr int steps = (HeadDim + 15) / 16;      // products of 16 columns that the scores take
-  static constexpr int v_columns = HeadDim;              // columns of the product of weights and V
+  static constexpr int v_columns = ValueDim;             // columns of the product of weights and V
+  // Tiles in panels of 64 columns. Bytes of the queries of one warpgroup, and of one stage of K and of V.
+  static constexpr int panels = (HeadDim + 63) / 64, v_panels = (ValueDim + 63) / 64;
+  static constexpr int q_bytes = panels * 64 * kPanelBytes;
+  static constexpr int k_bytes = panels * BlockN * kPanelBytes, v_bytes = v_panels * BlockN * kPanelBytes;
   static constexpr int cluster = 1;
   static constexpr bool ping_pong = true, split_keys = false, cross_tile = false, stream_k = false, realigned = false;
   static constexpr bool product_sums = false;  // the product with V also sums the weights
@@ -36,7 +41,7 @@ struct Shape {
   static constexpr int own_bytes = 0, own_barriers = 0;
   static constexpr int alignment = 1024;
   static constexpr int realigned_tile_bytes = 0, part_bytes = 0;
-  static_assert(BlockN % 16 == 0 && HeadDim <= 256 && BlockN <= 256);
+  static_assert(BlockN % 16 == 0 && ValueDim <= HeadDim && HeadDim <= 256 && BlockN <= 256);
 };
 
 // Registers of a thread after setmaxnreg. All warpgroups together must not ask for more than the launch gave them, a
@@ -49,7 +54,7 @@ struct Registers {
 
 // Bytes of dynamic shared memory for the layout above.
 template <typename C>
-constexpr int ring_bytes = C::alignment + C::q_slots * C::q_tiles * C::q_bytes + C::stages * 2 * C::kv_bytes +
+constexpr int ring_bytes = C::alignment + C::q_slots * C::q_tiles * C::q_bytes + C::stages * (C::k_bytes + C::v_bytes) +
                            C::own_bytes + (2 * C::q_tiles + 4 * C::stages + C::own_barriers) * 8;
 
 template <int Stages>
@@ -69,8 +74,8 @@ struct RingLayout {
   __device__ __forceinline__ explicit RingLayout(const void* memory) {
     q = (ptx::shared_address(memory) + (C::alignment - 1u)) & ~(C::alignment - 1u);
     k = q + C::q_slots * C::q_tiles * C::q_bytes;
-    v = k + C::stages * C::kv_bytes;
-    own = v + C::stages * C::kv_bytes;
+    v = k + C::stages * C::k_bytes;
+    own = v + C::stages * C::v_bytes;
     barriers = own + C::own_bytes;
   }
   __device__ __forceinline__ uint32_t q_full(int i) const { return barriers + i * 8; }

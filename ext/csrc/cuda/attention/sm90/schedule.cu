@@ -60,7 +60,8 @@ Plan plan(const Instance& instance, const AttentionArguments& a, int multiproces
   }
   // Longest first needs many heads at once, reuse of the L2 few; pairs of equal length need neither, but enough of
   // them to fill the card evenly.
-  const int64_t kv_in_section = std::max<int64_t>(1, kSectionBytes / (int64_t{4} * a.head_dim * a.seq_kv));
+  const int64_t kv_in_section =
+      std::max<int64_t>(1, kSectionBytes / (int64_t{2} * (a.head_dim + a.value_dim) * a.seq_kv));
   if (kv_in_section < int64_t{a.kv_heads} * a.batch) {
     plan.section = static_cast<int>(std::min(batch_heads, kv_in_section * (a.heads / a.kv_heads)));
   }

@@ -20,10 +20,7 @@ template <typename T, int HeadDim, int BlockN, int Stages>
 struct SplitKeys : Shape<T, HeadDim, BlockN, 2, Stages>, Registers<2, 24, 240> {
   static constexpr bool ping_pong = false, split_keys = true;
   static constexpr int block_m = 64, q_tiles = 1;
-  static constexpr int panels = (HeadDim + 63) / 64;
-  static constexpr int q_bytes = panels * 64 * kPanelBytes;
-  static constexpr int kv_bytes = panels * BlockN * kPanelBytes;  // of one stage
-  static constexpr int own_bytes = 128 * (HeadDim / 2 + 4) * 4;   // what warpgroup 1 hands over
+  static constexpr int own_bytes = 128 * (HeadDim / 2 + 4) * 4;  // what warpgroup 1 hands over
   static constexpr int own_barriers = 2;
   static constexpr int shared_bytes = ring_bytes<SplitKeys>;
   static_assert(HeadDim % 16 == 0 && shared_bytes <= kMaxSharedBytes);

@@ -50,7 +50,7 @@ template <typename C, typename Consumer, typename Layout, typename Parameters>
 struct Steps {
   using T = typename C::T;
   using Weights = uint32_t[C::block_n / 16][4];  // 16 bits each: A fragments of 16 keys each
-  static constexpr int n = C::block_n, d = C::head_dim, steps = C::steps;
+  static constexpr int n = C::block_n, d = C::head_dim, value_dim = C::value_dim, steps = C::steps;
   static constexpr int step = C::split_keys ? 2 : 1;  // from a key block to this warpgroup's next
 
   const Parameters& p;
@@ -125,7 +125,7 @@ struct Steps {
   // s = q k^T of the ring's K tile `count`, which has arrived; one committed group.
   __device__ __forceinline__ void issue_scores(float (&s)[n / 2], uint32_t count) const {
     const uint64_t q = ptx::k_major_descriptor(self().own_queries());
-    const uint64_t k = ptx::k_major_descriptor(shared.k + ring_stage<C::stages>(count) * C::kv_bytes);
+    const uint64_t k = ptx::k_major_descriptor(shared.k + ring_stage<C::stages>(count) * C::k_bytes);
     wait_turn();
     ptx::wgmma_fence_operand(s);
     ptx::wgmma_fence();
@@ -141,11 +141,11 @@ struct Steps {
   __device__ __forceinline__ void issue_output(Weights& weights, uint32_t count) {
     const uint32_t stage = ring_stage<C::stages>(count);
     ptx::mbarrier_wait(shared.v_full(stage), ring_parity<C::stages>(count));
-    const uint64_t v = ptx::mn_major_descriptor(shared.v + stage * C::kv_bytes, n);
+    const uint64_t v = ptx::mn_major_descriptor(shared.v + stage * C::v_bytes, n);
     fence_operands(weights);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < n / 16; ++i) ptx::Wgmma<d>::template rs<T, 1>(o, weights[i], v + i * 128, 1);
+    for (int i = 0; i < n / 16; ++i) ptx::Wgmma<value_dim>::template rs<T, 1>(o, weights[i], v + i * 128, 1);
     ptx::wgmma_commit_group();
   }
 
@@ -265,7 +265,7 @@ struct Steps {
       T* const to = head + at * p.out_seq;
       const bool inside = at < p.seq_q;
 #pragma unroll
-      for (int g = 0; g + 4 <= d / 8; g += 4) {
+      for (int g = 0; g + 4 <= value_dim / 8; g += 4) {
         uint32_t x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -273,13 +273,13 @@ struct Steps {
         }
         transpose_quad(x, quad);
         const int column = 8 * (g + quad);
-        if (inside && column < p.head_dim) *reinterpret_cast<uint4*>(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
+        if (inside && column < p.value_dim) *reinterpret_cast<uint4*>(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
       }
 #pragma unroll
-      for (int g = d / 8 / 4 * 4; g < d / 8; ++g) {
+      for (int g = value_dim / 8 / 4 * 4; g < value_dim / 8; ++g) {
         const int column = 8 * g + 2 * quad;
         const uint32_t x = pack_pair<T>(o[4 * g + 2 * h] * factor, o[4 * g + 2 * h + 1] * factor);
-        if (inside && column < p.head_dim) *reinterpret_cast<uint32_t*>(to + column) = x;
+        if (inside && column < p.value_dim) *reinterpret_cast<uint32_t*>(to + column) = x;
       }
     }
   }

@@ -46,22 +46,36 @@ bool aligned(const View& view) {
          multiple(view.heads, view.stride.head) && multiple(view.batch, view.stride.batch);
 }
 
-const char* encode(CUtensorMap* to, const View& view, ScalarType type, int head_dim, int box_rows) {
+const char* encode(CUtensorMap* to, const View& view, ScalarType type, int columns, int box_rows) {
   TensorMapArguments map;
   map.pointer = view.pointer;
   map.type = type == ScalarType::bfloat16 ? TensorMapType::bfloat16 : TensorMapType::float16;
   map.rank = 4;
-  const int64_t sizes[] = {head_dim, view.rows, view.heads, view.batch};
+  const int64_t sizes[] = {columns, view.rows, view.heads, view.batch};
   const int64_t strides[] = {1, view.stride.seq, view.stride.head, view.stride.batch};
   for (int i = 0; i < 4; ++i) {
     map.size[i] = static_cast<uint64_t>(sizes[i]);
     // The stride of an extent of 1 is never used, and may be anything.
-    map.stride_bytes[i] = static_cast<uint64_t>(sizes[i] == 1 ? head_dim : strides[i]) * 2;
+    map.stride_bytes[i] = static_cast<uint64_t>(sizes[i] == 1 ? columns : strides[i]) * 2;
   }
   map.box[0] = 64;
   map.box[1] = static_cast<uint32_t>(box_rows);
   map.box[2] = map.box[3] = 1;
   return encode_tensor_map(to, map);
+}
+
+// nullptr: none takes so narrow a V.
+const varlen::Instance* instance_for(const AttentionArguments& a) {
+  for (const varlen::Instances instances : varlen::kInstances) {
+    for (const varlen::Instance& one : instances(a.type)) {
+      const bool narrow = one.value_dim < one.head_dim;
+      if (narrow == (a.value_dim < a.head_dim) && a.head_dim <= one.head_dim && a.value_dim <= one.value_dim &&
+          (!narrow || a.head_dim > one.value_dim)) {
+        return &one;
+      }
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -70,22 +84,18 @@ bool varlen_supported(const AttentionArguments& a, const AttentionOptions& optio
   // Scores are scaled after they are masked: the factor must leave minus infinity what it is.
   const float folded = a.scale * kLog2E;
   const Views views = views_of(a, options);
-  return a.type != ScalarType::float32 && a.head_dim <= 256 && a.head_dim % 8 == 0 && folded > 0.0f &&
-         folded <= FLT_MAX && aligned(views.q) && aligned(views.k) && aligned(views.v) && aligned(views.out) &&
-         current_device_or_none().capability == 90;
+  return a.type != ScalarType::float32 && a.head_dim % 8 == 0 && a.value_dim % 8 == 0 && folded > 0.0f &&
+         folded <= FLT_MAX && instance_for(a) != nullptr && aligned(views.q) && aligned(views.k) && aligned(views.v) &&
+         aligned(views.out) && current_device_or_none().capability == 90;
 }
 
 const char* flash_attention_varlen(const AttentionArguments& a, const AttentionOptions& options, cudaStream_t stream) {
-  const varlen::Instance* instance = nullptr;
-  for (const varlen::Instances instances : varlen::kInstances) {
-    instance = instances(a.type).begin();
-    if (instance->head_dim >= a.head_dim) break;
-  }
+  const varlen::Instance* const instance = instance_for(a);
   varlen::Parameters p{};
   const Views views = views_of(a, options);
   const char* refused = encode(&p.q, views.q, a.type, a.head_dim, 64);
   if (refused == nullptr) refused = encode(&p.k, views.k, a.type, a.head_dim, instance->block_n);
-  if (refused == nullptr) refused = encode(&p.v, views.v, a.type, a.head_dim, instance->block_n);
+  if (refused == nullptr) refused = encode(&p.v, views.v, a.type, a.value_dim, instance->block_n);
   if (refused != nullptr) return refused;
   p.out = a.out;
   p.out_batch = a.out_stride.batch;
@@ -93,13 +103,13 @@ const char* flash_attention_varlen(const AttentionArguments& a, const AttentionO
   p.out_seq = a.out_stride.seq;
   p.seq_q = a.seq_q;
   p.seq_kv = a.seq_kv;
-  p.head_dim = a.head_dim;
+  p.value_dim = a.value_dim;
   p.heads = a.heads;
   p.group = a.heads / a.kv_heads;
   p.m_tiles = static_cast<int32_t>(ceil_div(a.seq_q, varlen::kBlockM));
   p.batch_heads = a.batch * a.heads;
   // Longest first needs many heads at once, reuse of the L2 few.
-  const int64_t kv_bytes = std::max<int64_t>(1, int64_t{4} * a.head_dim * a.seq_kv);
+  const int64_t kv_bytes = std::max<int64_t>(1, int64_t{2} * (a.head_dim + a.value_dim) * a.seq_kv);
   p.section = static_cast<int32_t>(std::clamp<int64_t>(kSectionBytes / kv_bytes * p.group, p.group, p.batch_heads));
   p.scale_log2 = a.scale * kLog2E;
   p.options = options;

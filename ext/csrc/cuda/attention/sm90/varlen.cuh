@@ -27,15 +27,12 @@
 
 namespace cuda_llm_ops::cuda::sm90::varlen {
 
-template <typename T, int HeadDim, int BlockN, int Stages, bool PingPong>
-struct Varlen : flash::Shape<T, HeadDim, BlockN, 2, Stages>, flash::Registers<2, 24, 240> {
+template <typename T, int HeadDim, int BlockN, int Stages, bool PingPong, int ValueDim>
+struct Varlen : flash::Shape<T, HeadDim, BlockN, 2, Stages, ValueDim>, flash::Registers<2, 24, 240> {
   static constexpr bool ping_pong = PingPong;
-  static constexpr int panels = (HeadDim + 63) / 64;
-  static constexpr int q_bytes = panels * 64 * flash::kPanelBytes;       // of one warpgroup
-  static constexpr int kv_bytes = panels * BlockN * flash::kPanelBytes;  // of one stage of K or V
-  static constexpr int own_bytes = 8 * 16;                               // a Band for each consumer warp
+  static constexpr int own_bytes = 8 * 16;  // a Band for each consumer warp
   static constexpr int shared_bytes = flash::ring_bytes<Varlen>;
-  static_assert(HeadDim % 32 == 0, "store() writes four 8-column groups at a time");
+  static_assert(HeadDim % 32 == 0 && ValueDim % 32 == 0, "store() writes four 8-column groups at a time");
   static_assert(Stages >= 2 && shared_bytes <= flash::kMaxSharedBytes);
 };
 
@@ -93,22 +90,23 @@ __device__ __forceinline__ void produce(const Parameters& p, const flash::RingLa
     if (tile.row < 0 || tile.blocks == 0) continue;
     const int batch = p.options.cu_seqlens_q == nullptr ? tile.batch : 0;
     const int kv_head = tile.head / p.group;
-    const auto load = [&](const CUtensorMap* map, uint32_t to, uint32_t full, uint32_t empty, uint32_t count, int j) {
+    const auto load = [&](const CUtensorMap* map, int panels, uint32_t to, uint32_t full, uint32_t empty,
+                          uint32_t count, int j) {
       ptx::mbarrier_wait(empty, flash::ring_parity<C::stages>(count) ^ 1);
-      ptx::mbarrier_arrive_expect_tx(full, C::kv_bytes);
+      ptx::mbarrier_arrive_expect_tx(full, panels * (C::block_n * flash::kPanelBytes));
 #pragma unroll
-      for (int panel = 0; panel < C::panels; ++panel) {
+      for (int panel = 0; panel < panels; ++panel) {
         ptx::tma_load_4d(to + panel * C::block_n * flash::kPanelBytes, map, full, panel * 64,
                          tile.first_key + j * C::block_n, kv_head, batch, ptx::evict_last);
       }
     };
     const auto load_k = [&](int j) {
       const uint32_t stage = flash::ring_stage<C::stages>(k_count);
-      load(&p.k, shared.k + stage * C::kv_bytes, shared.k_full(stage), shared.k_empty(stage), k_count++, j);
+      load(&p.k, C::panels, shared.k + stage * C::k_bytes, shared.k_full(stage), shared.k_empty(stage), k_count++, j);
     };
     const auto load_v = [&](int j) {
       const uint32_t stage = flash::ring_stage<C::stages>(v_count);
-      load(&p.v, shared.v + stage * C::kv_bytes, shared.v_full(stage), shared.v_empty(stage), v_count++, j);
+      load(&p.v, C::v_panels, shared.v + stage * C::v_bytes, shared.v_full(stage), shared.v_empty(stage), v_count++, j);
     };
     load_k(tile.blocks - 1);
 #pragma unroll
@@ -135,7 +133,7 @@ template <typename C>
 struct VarlenConsumer : flash::Steps<C, VarlenConsumer<C>, flash::RingLayout<C>, Parameters> {
   using Base = flash::Steps<C, VarlenConsumer<C>, flash::RingLayout<C>, Parameters>;
   using Base::Base;
-  using Base::d, Base::group, Base::lane, Base::n, Base::o, Base::p, Base::shared, Base::state;
+  using Base::group, Base::lane, Base::n, Base::o, Base::p, Base::shared, Base::state, Base::value_dim;
   using typename Base::T;
   int blocks;  // of the tile
 
@@ -191,7 +189,7 @@ struct VarlenConsumer : flash::Steps<C, VarlenConsumer<C>, flash::RingLayout<C>,
       }
       state.reset();
 #pragma unroll
-      for (int e = 0; e < d / 2; ++e) o[e] = 0.0f;
+      for (int e = 0; e < value_dim / 2; ++e) o[e] = 0.0f;
       if (blocks > 0) {
         ptx::mbarrier_wait(shared.q_full(group), q_parity);
         q_parity ^= 1;
@@ -220,7 +218,7 @@ struct VarlenConsumer : flash::Steps<C, VarlenConsumer<C>, flash::RingLayout<C>,
       }
       T* const to = head + (tile.first_q + row) * p.out_seq;
 #pragma unroll
-      for (int g = 0; g + 4 <= d / 8; g += 4) {
+      for (int g = 0; g + 4 <= value_dim / 8; g += 4) {
         uint32_t x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -228,7 +226,7 @@ struct VarlenConsumer : flash::Steps<C, VarlenConsumer<C>, flash::RingLayout<C>,
         }
         flash::transpose_quad(x, quad);
         const int column = 8 * (g + quad);
-        if (inside && column < p.head_dim) *reinterpret_cast<uint4*>(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
+        if (inside && column < p.value_dim) *reinterpret_cast<uint4*>(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
       }
     }
   }
@@ -270,13 +268,14 @@ __global__ void __launch_bounds__(C::threads, 1) flash_varlen_kernel(const __gri
 #endif
 }
 
-template <typename T, int HeadDim, int BlockN, int Stages, bool PingPong>
+template <typename T, int HeadDim, int BlockN, int Stages, bool PingPong, int ValueDim = HeadDim>
 Instance instance(attention::TypedName name) {
-  using C = Varlen<T, HeadDim, BlockN, Stages, PingPong>;
+  using C = Varlen<T, HeadDim, BlockN, Stages, PingPong, ValueDim>;
   constexpr ScalarType type = ptx::is_bfloat16<T> ? ScalarType::bfloat16 : ScalarType::float16;
   return {
       .type = type,
       .head_dim = HeadDim,
+      .value_dim = ValueDim,
       .block_n = BlockN,
       .kernel = {"flash_attention", name.of(type), reinterpret_cast<const void*>(&flash_varlen_kernel<C>), C::threads,
                  C::shared_bytes},

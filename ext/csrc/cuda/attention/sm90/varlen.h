@@ -20,7 +20,7 @@ struct Parameters {
   CUtensorMap q, k, v;  // 4-D: head_dim, token, head, batch
   void* out;
   int64_t out_batch, out_head, out_seq;  // strides in elements
-  int32_t seq_q, seq_kv, head_dim;       // of variable length: upper bounds
+  int32_t seq_q, seq_kv, value_dim;      // lengths of variable length: upper bounds
   int32_t heads, group;                  // query heads; query heads of one kv head
   int32_t m_tiles, batch_heads;          // query tiles of a head; heads of all the batch
   int32_t section;                       // heads that are worked on together
@@ -30,8 +30,9 @@ struct Parameters {
 
 struct Instance {
   ScalarType type;
-  int head_dim;  // computes any multiple of 8 up to this
-  int block_n;   // keys of a block
+  int head_dim;   // computes any multiple of 8 up to this
+  int value_dim;  // if less than head_dim: computes only a V with fewer columns than Q and K, at most this many
+  int block_n;    // keys of a block
   attention::Kernel kernel;
 };
 
