@@ -85,6 +85,9 @@ class FakeEvent:
     def synchronize(self) -> None:
         self.card.idle = True
 
+    def query(self) -> bool:
+        return False  # the host is never late
+
     def elapsed_time(self, other: FakeEvent) -> float:
         return (other.at - self.at) * 1e3
 

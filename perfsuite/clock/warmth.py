@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PROBE_CYCLES = (40_000, 240_000)
+LEAD_CYCLES, PROBE_CYCLES = 120_000, (40_000, 240_000)
 READINGS = 4
 CHUNK_SECONDS = 2e-3
 FULL_CLOCK = 0.96
@@ -29,20 +29,28 @@ class Probe:
         import torch
 
         self._events: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        self._late = False
 
     def enqueue(self) -> None:
-        """Enqueue the kernels on the current stream; about 0.17 ms."""
+        """Enqueue the kernels on the current stream; about 0.2 ms."""
         import torch
 
         # An idle stream would begin the first event before the host has launched the kernel behind it.
-        torch.cuda._sleep(PROBE_CYCLES[0])
+        torch.cuda._sleep(LEAD_CYCLES)
         self._events[0].record()
         for cycles, event in zip(PROBE_CYCLES, self._events[1:], strict=True):
             torch.cuda._sleep(cycles)
             event.record()
+        # Where even that was not enough, the card may have waited for the host between two of the events.
+        self._late = self._events[0].query()
 
     def hertz(self) -> float | None:
-        """The clock during these kernels, once they are done. Costs of launch and event are in both and cancel."""
+        """The clock during these kernels, once they are done; None if the host was too late for a reading.
+
+        Costs of launch and event are in both kernels and cancel.
+        """
+        if self._late:
+            return None
         short, long = (
             before.elapsed_time(after) / 1e3 for before, after in zip(self._events, self._events[1:], strict=False)
         )

@@ -20,6 +20,8 @@ REASONS = {
     0x0000000000000080: "hw-power-brake-slowdown",
     0x0000000000000100: "display-clocks-setting",
 }
+BEYOND_FULL_CLOCK = 1.02
+"""Share of the highest clock that only a false reading can exceed."""
 INVALIDATING = ("hw-slowdown", "sw-thermal-slowdown", "hw-thermal-slowdown", "hw-power-brake-slowdown")
 """Reasons under which a round does not count. A power cap is normal under load, so it is only recorded."""
 
@@ -106,8 +108,13 @@ class Watch:
         return self._hertz("highest SM clock", "nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
 
     def note_clock(self, hertz: float | None) -> float | None:
-        """Keep a reading of the SM clock, or NVML's reading if it is None; return the kept value."""
-        clock = self.sm_clock_hz() if hertz is None else hertz
+        """Keep a reading of the SM clock, or NVML's if it is None or beyond the card's highest; return the kept value.
+
+        Work of another process between two events of a reading makes it too fast.
+        """
+        full = self.full_clock_hz()
+        beyond = hertz is not None and full is not None and hertz > BEYOND_FULL_CLOCK * full
+        clock = self.sm_clock_hz() if hertz is None or beyond else hertz
         if clock is not None:
             self.sm_clocks_hz.append(clock)
         return clock

@@ -75,3 +75,8 @@ def test_a_first_launch_that_is_late_does_not_make_the_clock_faster(
     late = itertools.chain([30e-6], itertools.repeat(0.0))
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: card.work(next(late) + cycles / 2e9))
     assert Probe().read() == pytest.approx(2e9)
+
+
+def test_a_host_that_is_late_for_the_kernels_gives_no_reading(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda.Event, "query", lambda event: True)
+    assert Probe().read() is None

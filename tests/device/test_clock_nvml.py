@@ -102,6 +102,11 @@ def test_a_clock_that_the_card_showed_itself_counts_before_nvmls(pynvml: Any) ->
     assert (seen.sm_clock_hz, seen.sm_clock_low_hz, seen.sm_clock_high_hz) == (1.5e9, 1.4e9, 1.98e9)
 
 
+def test_no_clock_is_faster_than_the_cards_highest(pynvml: Any) -> None:
+    watch = Watch("GPU-a")
+    assert (watch.note_clock(1.99e9), watch.note_clock(2.42e9)) == (1.99e9, 1.98e9)
+
+
 def test_an_older_driver_knows_the_older_name(pynvml: Any) -> None:
     del pynvml.nvmlDeviceGetCurrentClocksEventReasons
     pynvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda card: 0x40
