@@ -26,9 +26,9 @@ EVICTED_CACHES = 2
 """Times the L2 that is read between dealing and timing."""
 DEALING = 0.1
 """Longest time of dealing, as a share of half a round."""
-DEALT_BYTES_A_SECOND, DEALT_WORDS_A_SECOND = 1.2e12, 0.6e12
-"""Estimates, not measured: to write a byte, up to two are read, and some of a mask. A word of one byte takes as many
-instructions as one of eight."""
+DEALT_BYTES_A_SECOND, DEALT_WORDS_A_SECOND = 1.1e12, 0.33e12
+"""As seen on an H200, with many bytes: words of eight bytes reach the first, words of one byte the second; those of two
+and four lie between. To write a byte, up to two are read, and some of a mask."""
 HELD_SHARE = 0.3
 """Share of the free memory that the results of half a round may take."""
 HOT_WRITTEN_SETS, HOT_SHARE = 64, 0.25
