@@ -254,6 +254,10 @@ template <typename V>
 V __shfl_up_sync(unsigned, V v, int by) {
   return emulated::from_lane(v, emulated::cur->lane >= by ? emulated::cur->lane - by : emulated::cur->lane);
 }
+inline unsigned __reduce_max_sync(unsigned, unsigned v) {
+  for (int step = 16; step > 0; step /= 2) v = std::max(v, emulated::from_lane(v, emulated::cur->lane ^ step));
+  return v;
+}
 inline int __any_sync(unsigned, int v) { return emulated::vote(v, false); }
 inline int __all_sync(unsigned, int v) { return emulated::vote(v, true); }
 template <typename V>
@@ -282,6 +286,14 @@ inline float __uint_as_float(uint32_t u) {
   return f;
 }
 inline void* __cvta_shared_to_generic(uint32_t shared) { return emulated::at(shared); }
+inline unsigned atomicMax(unsigned* p, unsigned v) {
+  const unsigned r = *p;
+  *p = std::max(r, v);
+  return r;
+}
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __frcp_rn(float a) { return 1.0f / a; }
+inline float __frsqrt_rn(float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline void __threadfence() {}
 inline float __log2f(float a) { return log2f(a); }
@@ -506,6 +518,7 @@ inline uint32_t max3_s16x2(uint32_t a, uint32_t b, uint32_t c) {
   }
   return both;
 }
+inline float rcp(float x) { return x > 0x1p126f ? 0.0f : 1.0f / x; }
 template <typename T>
 uint32_t cvt_rn_x2(float low, float high) {
   uint16_t a, b;
