@@ -191,6 +191,8 @@ const char* gemm(const Fp8GemmArguments& g, cudaStream_t stream) {
     p = describe_b(g, kernel.tile_n);
     q = describe_a(g, kernel.tile_m);
     blocks = tiles_of(plan, g) * plan.cluster;
+    // Blocks that do not split k walk over tiles, so that the next one's loads do not wait for a launch.
+    if (plan.cluster == 1 && !kernel.block_scales) blocks = std::min<int64_t>(blocks, sms * kernel.blocks_per_sm);
   } else {
     arguments.tiles_n = ceil_div(ceil_div(g.n, kernel.tile_n), plan.cluster);
     arguments.raster = raster_of(kernel, plan.cluster, sms);
