@@ -230,6 +230,8 @@ template <typename C>
 void run_simt(const GeneralParameters& p) {
   const int key_tiles = ceil_div(p.seq_kv, C::tile), query_tiles = ceil_div(p.seq_q, C::tile);
   const auto memory = [] { return reinterpret_cast<float*>(shared_memory); };
+  launch(query_tiles * p.batch * p.heads, simt::threads, C::shared_bytes,
+         [&](int block) { simt::sums_body<C>(p, query_tiles, memory(), block); });
   launch(key_tiles * p.batch * p.kv_heads, simt::threads, C::shared_bytes,
          [&](int block) { simt::keys_body<C>(p, key_tiles, memory(), block); });
   launch(query_tiles * p.batch * p.heads, simt::threads, C::shared_bytes,
@@ -292,7 +294,7 @@ void barrier(int id, int threads) {
 extern "C" const char* run(const BackwardArguments* arguments) {
   fault = nullptr;
   const BackwardArguments& a = *arguments;
-  std::vector<float> rows(row_count(a) * 2, NAN);
+  std::vector<float> rows(row_count(a) * row_floats(a), NAN);
   const GeneralParameters p = general_parameters(a, rows.data());
   const RowParameters r = row_parameters(a, rows.data());
   if (a.type == GradientType::float32) {

@@ -42,7 +42,16 @@ CALL = "call: "
 SETTLES = 0.02
 """Seconds for what a tool prints of a call to come before the next call's line."""
 ON_A_GPU = {"cuda": fp8_cases.PROMISED_BITS, "cpu": None}
-KERNELS = ("weight_only_", "quantised_", "fp8_", "simt_fp8", "keys_kernel", "queries_kernel", "backward::kernel<")
+KERNELS = (
+    "weight_only_",
+    "quantised_",
+    "fp8_",
+    "simt_fp8",
+    "sums_kernel",
+    "keys_kernel",
+    "queries_kernel",
+    "backward::kernel<",
+)
 """How the names of these kernels begin."""
 
 

@@ -58,7 +58,10 @@ INSTANCES = {
     "flash_decode, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
     "fp8_gemm": ("fp8_gemm", ("fp8_few_rows", "fp8_persistent", "simt_fp8")),
     "FP8 quantisers": (("quantize_fp8", "rms_norm_fp8", "swiglu_fp8"), ("fp8_rows", "fp8_squares")),
-    "attention's backward": ("flash_attention_backward", ("keys_kernel", "queries_kernel", "backward::kernel")),
+    "attention's backward": (
+        "flash_attention_backward",
+        ("sums_kernel", "keys_kernel", "queries_kernel", "backward::kernel"),
+    ),
 }
 """What the table calls kernels: how their family begins in kernel_attributes(), and their names in `sanitized`. In the
 order of FAMILIES."""

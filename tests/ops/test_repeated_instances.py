@@ -53,7 +53,7 @@ def chosen(one: repeated.Repeat) -> set[str]:
     dtype = str(one.dtype)[6:]
     if one.dtype == torch.float32:
         size = next(size for size in simt() if size >= head_dim)
-        return {f"simt_backward_{of}_{size}" for of in ("keys", "queries")}
+        return {f"simt_backward_{of}_{size}" for of in ("sums", "keys", "queries")}
     windowed = one.form == "window"
     way = ("window" if windowed else "free_order") if not one.deterministic else None if windowed else "in_turn"
     if one.form != "packed" and way is not None:
@@ -67,9 +67,9 @@ def chosen(one: repeated.Repeat) -> set[str]:
 def test_every_instance_is_launched() -> None:
     halves = "float16", "bfloat16"
     built = {f"mma_backward_{of}_{dtype}_{size}" for of in ("keys", "queries") for dtype in halves for size in mma()}
-    built |= {f"simt_backward_{of}_{size}" for of in ("keys", "queries") for size in simt()} | set(sm90())
+    built |= {f"simt_backward_{of}_{size}" for of in ("sums", "keys", "queries") for size in simt()} | set(sm90())
     held = {name for name in built if not repeated.FREE_ORDER.fullmatch(name)}
-    assert len(held) == 40
+    assert len(held) == 43
     cases = repeated.repeats()
     assert set().union(*(chosen(one) for one in cases if one.deterministic)) == held
     assert set().union(*(chosen(one) for one in cases if not one.deterministic)) == built - held

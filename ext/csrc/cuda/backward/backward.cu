@@ -24,7 +24,7 @@ bool backward_reads(const BackwardArguments& a, bool output, int32_t columns, co
 
 size_t backward_workspace_bytes(const BackwardArguments& a) {
   using namespace backward;
-  return sm90_takes(a) ? sm90_workspace_bytes(a) : static_cast<size_t>(row_count(a)) * 2 * sizeof(float);
+  return sm90_takes(a) ? sm90_workspace_bytes(a) : static_cast<size_t>(row_count(a)) * row_floats(a) * sizeof(float);
 }
 
 const char* flash_attention_backward(const BackwardArguments& a, void* stream_pointer) {

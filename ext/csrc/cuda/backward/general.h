@@ -32,6 +32,7 @@ struct GeneralParameters {
   int32_t section;
   float scale, scale_log2;  // scale * log2(e)
   AttentionOptions options;
+  float* factors;  // float32 alone: what the weights of each row are multiplied by
 };
 
 // lse_2 and d_sum, of rows = batch * heads * seq_q. Of packed sequences batch is 1 and seq_q all rows of q.
@@ -47,13 +48,15 @@ struct RowParameters {
   int32_t heads, seq_q, value_dim;
 };
 
-// What both kernels are told, and what the one before them is; `rows` is memory for row_count(a) * 2 floats.
+// What both kernels are told, and what the one before them is; `rows` is memory for row_count(a) * row_floats(a) floats.
 inline int64_t row_count(const BackwardArguments& a) {
   const bool packed = a.options.cu_seqlens_q != nullptr;
   return int64_t{a.heads} * (packed ? a.options.total_q : int64_t{a.batch} * a.seq_q);
 }
 
-inline GeneralParameters general_parameters(const BackwardArguments& a, const float* rows) {
+inline int row_floats(const BackwardArguments& a) { return a.type == GradientType::float32 ? 3 : 2; }
+
+inline GeneralParameters general_parameters(const BackwardArguments& a, float* rows) {
   const bool packed = a.options.cu_seqlens_q != nullptr;
   const int64_t head = packed ? a.options.total_q : a.seq_q;
   GeneralParameters p{};
@@ -68,6 +71,7 @@ inline GeneralParameters general_parameters(const BackwardArguments& a, const fl
   p.scale = static_cast<float>(a.scale);
   p.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
   p.options = a.options;
+  p.factors = a.type == GradientType::float32 ? rows + row_count(a) * 2 : nullptr;
   // Without a mask all tiles are equally long, and one head after the other reads least. Otherwise as many heads as keep
   // what they read in the L2 cache.
   const bool unequal = packed || a.options.right < kEveryKey || a.options.left < kEveryKey;

@@ -3,6 +3,9 @@
 // A thread block of `keys_body` owns `Tile` keys and walks over the queries that see them; one of `queries_body` owns
 // `Tile` queries and walks over the keys that they see. Both compute a tile's weights and their gradients in shared memory.
 // A thread sums elements Threads apart of its block's gradients, in registers.
+//
+// A logarithm near 10, rounded to float32, makes all weights of its row wrong by up to 5e-7, and by twice that in base 2.
+// The sum of a row's weights shows that error: `sums_body` finds it before, and the others divide by it.
 #pragma once
 
 #include <cmath>
@@ -12,17 +15,18 @@
 namespace cuda_llm_ops::cuda::backward::simt {
 
 constexpr int threads = 256;
+constexpr double own_sum = 8.0 / (1 << 24);  // times 1 + |lse_2|: what rounding takes from a row's sum of weights
 
 template <int Dim_, int Tile_>
 struct Config {
   static constexpr int dim = Dim_, tile = Tile_, pitch = dim + 1, sums = tile * dim / threads;
-  static constexpr int shared_bytes = (4 * tile * pitch + 2 * tile * (tile + 1) + 2 * tile) * 4;
+  static constexpr int shared_bytes = (4 * tile * pitch + 2 * tile * (tile + 1) + 3 * tile) * 4;
 };
 
 // A thread block's shared memory. Rows of what is owned and of what passes by.
 template <typename C>
 struct Shared {
-  float *q, *d_out, *k, *v, *weights, *ds, *lse, *d_sum;
+  float *q, *d_out, *k, *v, *weights, *ds, *lse, *d_sum, *factors;
 
   __device__ __forceinline__ explicit Shared(float* memory) {
     q = memory;
@@ -33,6 +37,7 @@ struct Shared {
     ds = weights + C::tile * (C::tile + 1);
     lse = ds + C::tile * (C::tile + 1);
     d_sum = lse + C::tile;
+    factors = d_sum + C::tile;
   }
 };
 
@@ -58,6 +63,8 @@ struct Block {
   __device__ __forceinline__ float* rows(void* tensor, const HeadStrides& stride, int head, int row) const {
     return static_cast<float*>(tensor) + batch * stride.batch + head * stride.head + row * stride.seq;
   }
+  // Factors: also those of the rows' weights.
+  template <bool Factors>
   __device__ __forceinline__ void load_queries(const Shared<C>& shared, int head, int first) const {
     const int count = span.seq_q - first, row = span.first_q + first;
     load<C>(shared.q, rows(p.q, p.q_stride, head, row), p.q_stride.seq, count, p.head_dim, thread);
@@ -66,6 +73,7 @@ struct Block {
     for (int i = thread; i < C::tile; i += threads) {
       shared.lse[i] = i < count ? p.lse_2[at + i] : 0.0f;
       shared.d_sum[i] = i < count ? p.d_sum[at + i] : 0.0f;
+      if constexpr (Factors) shared.factors[i] = i < count ? p.factors[at + i] : 0.0f;
     }
   }
   __device__ __forceinline__ void load_keys(const Shared<C>& shared, int kv_head, int first) const {
@@ -73,16 +81,23 @@ struct Block {
     load<C>(shared.k, rows(p.k, p.k_stride, kv_head, row), p.k_stride.seq, count, p.head_dim, thread);
     load<C>(shared.v, rows(p.v, p.v_stride, kv_head, row), p.v_stride.seq, count, p.value_dim, thread);
   }
+  // The weight of a key that the query sees, by the logarithm as it is.
+  __device__ __forceinline__ float weight_of(const Shared<C>& shared, int query, int key) const {
+    float score = 0.0f;
+    for (int c = 0; c < p.head_dim; ++c)
+      score = __fmaf_rn(shared.q[query * C::pitch + c], shared.k[key * C::pitch + c], score);
+    return exp2f(__fmaf_rn(score, p.scale_log2, -shared.lse[query]));
+  }
   // weights[query][key] and ds of a tile.
   __device__ __forceinline__ void weigh(const Shared<C>& shared, int first_q, int first_key) const {
     for (int i = thread; i < C::tile * C::tile; i += threads) {
       const int query = i / C::tile, key = i % C::tile;
       float weight = 0.0f, ds = 0.0f;
       if (visible(span, first_q + query, first_key + key)) {
-        float score = 0.0f, dp = 0.0f;
-        for (int c = 0; c < p.head_dim; ++c) score += shared.q[query * C::pitch + c] * shared.k[key * C::pitch + c];
-        for (int c = 0; c < p.value_dim; ++c) dp += shared.d_out[query * C::pitch + c] * shared.v[key * C::pitch + c];
-        weight = exp2f(score * p.scale_log2 - shared.lse[query]);
+        float dp = 0.0f;
+        for (int c = 0; c < p.value_dim; ++c)
+          dp = __fmaf_rn(shared.d_out[query * C::pitch + c], shared.v[key * C::pitch + c], dp);
+        weight = weight_of(shared, query, key) * shared.factors[query];
         ds = weight * (dp - shared.d_sum[query]);
       }
       shared.weights[query * (C::tile + 1) + key] = weight;
@@ -101,7 +116,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[C::sums], const float* 
     const int row = (thread + j * threads) / C::dim, column = (thread + j * threads) % C::dim;
     for (int i = 0; i < C::tile; ++i) {
       const float factor = ByRow ? factors[row * (C::tile + 1) + i] : factors[i * (C::tile + 1) + row];
-      sums[j] += factor * other[i * C::pitch + column];
+      sums[j] = __fmaf_rn(factor, other[i * C::pitch + column], sums[j]);
     }
   }
 }
@@ -132,7 +147,7 @@ __device__ __forceinline__ void keys_body(const GeneralParameters& p, int tiles,
     for (int i = 0; i < walk.count; ++i) {
       const int first_q = walk.begin + i * C::tile;
       __syncthreads();
-      at.load_queries(shared, head, first_q);
+      at.template load_queries<true>(shared, head, first_q);
       __syncthreads();
       at.weigh(shared, first_q, first_key);
       __syncthreads();
@@ -156,7 +171,7 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
   const Shared<C> shared(memory);
   const Block<C> at{p, span, batch, thread};
   float dq[C::sums] = {};
-  at.load_queries(shared, head, first_q);
+  at.template load_queries<true>(shared, head, first_q);
   for (int i = 0; i < walk.count; ++i) {
     const int first_key = walk.begin + i * C::tile;
     __syncthreads();
@@ -168,6 +183,42 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
   }
   store<C>(at.rows(p.dq, p.dq_stride, head, span.first_q + first_q), p.dq_stride.seq, dq, p.scale, span.seq_q - first_q,
            p.head_dim, thread);
+}
+
+// Writes p.factors for a tile of queries: 1 over the sum of the row's weights.
+template <typename C>
+__device__ __forceinline__ void sums_body(const GeneralParameters& p, int tiles, float* memory, int block) {
+  const Place place = Place::of(block, tiles, p.batch * p.heads, p.section * p.group);
+  const int batch = place.head / p.heads, head = place.head % p.heads, first_q = (tiles - 1 - place.tile) * C::tile;
+  const attention::Span span = attention::span_of(p.options, batch, p.seq_q, p.seq_kv);
+  if (first_q >= span.seq_q) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const Tiles walk = keys_seen_by(span, first_q, C::tile, C::tile);
+  const Shared<C> shared(memory);
+  const Block<C> at{p, span, batch, thread};
+  double sum = 0.0;
+  at.template load_queries<false>(shared, head, first_q);
+  for (int i = 0; i < walk.count; ++i) {
+    const int first_key = walk.begin + i * C::tile;
+    __syncthreads();
+    at.load_keys(shared, head / p.group, first_key);
+    __syncthreads();
+    for (int j = thread; j < C::tile * C::tile; j += threads) {
+      const int query = j / C::tile, key = j % C::tile;
+      const bool sees = visible(span, first_q + query, first_key + key);
+      shared.weights[query * (C::tile + 1) + key] = sees ? at.weight_of(shared, query, key) : 0.0f;
+    }
+    __syncthreads();
+    if (thread < C::tile) {
+      for (int key = 0; key < C::tile; ++key) sum += shared.weights[thread * (C::tile + 1) + key];
+    }
+  }
+  if (thread < min(C::tile, span.seq_q - first_q)) {
+    // A sum further from 1 than rounding explains is of logarithms over other keys too, and they count.
+    const double most = own_sum * (1.0 + fabsf(shared.lse[thread]));
+    const int64_t at_row = batch * p.row_stride.batch + head * p.row_stride.head + span.first_q + first_q + thread;
+    p.factors[at_row] = fabs(sum - 1.0) <= most ? static_cast<float>(1.0 / sum) : 1.0f;
+  }
 }
 
 }  // namespace cuda_llm_ops::cuda::backward::simt
