@@ -4,8 +4,8 @@
 //                   the stage (consumers) -> sums in float32 -> store_tile(): panel in shared memory -> TMA -> out
 //   warps 0 ..      two or three consumer warpgroups, each with a part of the rows of the tile: `waves` times 64
 //   last warpgroup  One thread is the producer. It runs ahead over the tile borders, limited by the stages only. Where
-//                   scales vary along k, a second warp copies them to shared memory. The warpgroup gives registers to
-//                   the consumers.
+//                   scales vary along k, a second warp copies them to shared memory. The other two write zeros where
+//                   rows belong to no group. The warpgroup gives registers to the consumers.
 //   promotion       A wave of 64 rows is summed over 128 of k in the tensor core, which keeps few bits, and then added
 //                   to float32 sums, times the scales where those vary along k. All waves use the same accumulators.
 //                   While a warpgroup adds, the others multiply. With three of them the tensor cores never wait, but
@@ -35,6 +35,7 @@
 #include "../../ptx/special_registers.cuh"
 #include "store.cuh"
 #include "tiles.cuh"
+#include "zeros.cuh"
 
 namespace cuda_llm_ops::cuda::fp8::sm90 {
 
@@ -330,6 +331,9 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       }
     } else if (Tile::block_scales && warp == Tile::warpgroups * 4 + 1) {
       fill_slots<Tile>(arguments, scales, first, tiles);
+    } else if (warp >= Tile::warpgroups * 4 + 2 && g.group_sizes != nullptr) {
+      constexpr int kIdle = 64;  // threads of the last two warps
+      clear_other_rows(g, int64_t{blockIdx.x} * kIdle + ptx::fresh_tid_x() % kIdle, int64_t{gridDim.x} * kIdle);
     }
     __syncwarp();
   } else {
