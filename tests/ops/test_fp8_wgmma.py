@@ -88,6 +88,19 @@ def test_kinds(host: ctypes.CDLL, kind: str, dtype: torch.dtype) -> None:
         cases.assert_right(call.run(host, plan), case)
 
 
+@pytest.mark.parametrize("rows", [192, 256, 512, 700])
+def test_even_groups_have_the_same_plans_contiguous_and_masked(host: ctypes.CDLL, rows: int) -> None:
+    """The plan for contiguous groups once took each group to end behind the first row of its last tile."""
+    sizes = torch.zeros(16, dtype=torch.int32)
+    pointers = (ctypes.c_void_p * 7)(*[None] * 6, sizes.data_ptr())
+    found = []
+    for capacity in (0, rows):
+        shape = [16 * rows, 4096, 4096, 16, capacity, 1]
+        numbers = (ctypes.c_int64 * 17)(*shape, 4096, 4096, 4096 * 4096, *[0] * 5, 0, TYPES[torch.bfloat16], 0)
+        found.append(host.plans(pointers, numbers))
+    assert found[0] == found[1] != b""
+
+
 @pytest.mark.parametrize("masked", [False, True], ids=["contiguous", "masked"])
 @pytest.mark.parametrize("kind", ["row", "block"])
 def test_groups(host: ctypes.CDLL, kind: str, masked: bool) -> None:
