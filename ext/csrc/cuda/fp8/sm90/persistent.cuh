@@ -2,7 +2,8 @@
 //
 //   way             tile number -> Tiles -> for each 128 of k: TMA loads into a stage (producer), four wgmma of k32 from
 //                   the stage (consumers) -> sums in float32 -> store_tile(): panel in shared memory -> TMA -> out
-//   warps 0 ..      two or three consumer warpgroups, each with a part of the rows of the tile: `waves` times 64
+//   warps 0 ..      two or three consumer warpgroups. A wave is 64 rows of each; a tile has one or two waves, one below
+//                   the other. What has no row of the tile's group is left out.
 //   last warpgroup  One thread is the producer. It runs ahead over the tile borders, limited by the stages only. Where
 //                   scales vary along k, a second warp copies them to shared memory. The other two write zeros where
 //                   rows belong to no group. The warpgroup gives registers to the consumers.
@@ -27,6 +28,8 @@
 // The next grid starts at once (griddepcontrol.cuh).
 #pragma once
 
+#include <type_traits>
+
 #include "../../gemm/sm90/mainloop.cuh"
 #include "../../ptx/cp_async.cuh"
 #include "../../ptx/cp_async_mbarrier.cuh"
@@ -42,14 +45,17 @@ namespace cuda_llm_ops::cuda::fp8::sm90 {
 using cuda::sm90::Position;
 
 constexpr int kPanelBytes = 64 * 128, kPanels = 2;
+// Decided by measurements:
 constexpr bool kAheadWithBlockScales = true;  // see Tile::ahead
+constexpr bool kSkipsEmptyWaves = true;       // where a tile's rows end early
 
 template <typename P_, int Warpgroups, int Waves, int TileN, int Stages, bool BlockScales>
 struct Tile {
   using P = P_;
   static constexpr int warpgroups = Warpgroups, waves = Waves, m = Warpgroups * Waves * 64, n = TileN, stages = Stages;
   static constexpr bool block_scales = BlockScales;
-  static constexpr int registers = TileN / 2;  // accumulators a thread, of one wave
+  static constexpr int wave_rows = Warpgroups * 64;  // of all warpgroups: the next wave begins behind them
+  static constexpr int registers = TileN / 2;        // accumulators a thread, of one wave
   // While the tensor cores multiply, the next stage is waited for and its descriptors are made, and the last stage is
   // released, so that there are only additions between two waves. With three warpgroups the tensor cores are busy
   // meanwhile, and stages that are held longer cost more.
@@ -102,7 +108,8 @@ __device__ __forceinline__ void copy_scales(const Fp8GemmArguments& g, const flo
   }
 #pragma unroll
   for (int i = thread; i < Tile::waves * 64; i += 128) {
-    ptx::cp_async_ca_4(scales + (Tile::n + i) * 4, g.scale_a + min(row + i, end - 1) * g.scale_a_stride_m, 4);
+    const int from = min(row + i / 64 * Tile::wave_rows + i % 64, end - 1);
+    ptx::cp_async_ca_4(scales + (Tile::n + i) * 4, g.scale_a + from * g.scale_a_stride_m, 4);
   }
   ptx::cp_async_commit_group();
 }
@@ -244,7 +251,7 @@ __device__ __forceinline__ void fill_slots(const KernelArguments& arguments, uin
 }
 
 // The scales of a thread's rows times those of the tile's columns, in one block of k.
-template <int Waves>
+template <int WaveRows, int Waves>
 struct Factors {
   float upper[Waves], lower[Waves];
 
@@ -253,8 +260,8 @@ struct Factors {
     const float of_b = ptx::ld_shared(columns);
 #pragma unroll
     for (int w = 0; w < Waves; ++w) {
-      upper[w] = ptx::ld_shared(rows + w * 64 * 4) * of_b;
-      lower[w] = ptx::ld_shared(rows + (w * 64 + 8) * 4) * of_b;
+      upper[w] = ptx::ld_shared(rows + w * WaveRows * 4) * of_b;
+      lower[w] = ptx::ld_shared(rows + (w * WaveRows + 8) * 4) * of_b;
     }
   }
 };
@@ -348,16 +355,17 @@ __global__ void __launch_bounds__(Tile::threads, 1)
         if (lane < cluster) ptx::mbarrier_arrive_remote(loaders_empty + stage * 8);
       }
     };
-    const uint64_t p_base = ptx::k_major_descriptor(stages + warpgroup * Tile::waves * 64 * kFp8Block);
-    const int q_from_p = (Tile::p_bytes - warpgroup * Tile::waves * 64 * kFp8Block) / 16;  // as descriptors count
-    constexpr int kStageStep = Tile::stage_bytes / 16, kWaveStep = 64 * kFp8Block / 16;    // as descriptors count
+    const uint64_t p_base = ptx::k_major_descriptor(stages + warpgroup * 64 * kFp8Block);
+    // As descriptors count:
+    const int q_from_p = (Tile::p_bytes - warpgroup * 64 * kFp8Block) / 16;
+    constexpr int kStageStep = Tile::stage_bytes / 16, kWaveStep = Tile::wave_rows * kFp8Block / 16;
     const uint32_t my_panels = panels + warpgroup * kPanels * kPanelBytes;
-    const uint32_t my_factors = scales + (warpgroup * Tile::waves * 64 + warp % 4 * 16 + lane / 4) * 4;
+    const uint32_t my_factors = scales + (warpgroup * 64 + warp % 4 * 16 + lane / 4) * 4;
     Position at, slot;
     uint64_t p_at = p_base;  // the descriptor of stage `at`
     int buffer = 0;
     for (int tile = first; tiles.find<Tile::m>(arguments, tile); tile += ptx::clusters_in_grid()) {
-      const int row = tiles.row + warpgroup * Tile::waves * 64, column = column_of(), end = tiles.rows.end;
+      const int row = tiles.row + warpgroup * 64, column = column_of(), end = tiles.rows.end;
       const float* const scales_b = g.scale_b + tiles.group * g.scale_b_stride_group;
       const uint32_t my_scales = scales + warpgroup * Tile::scale_bytes;
       if constexpr (!Tile::block_scales) copy_scales<Tile>(g, scales_b, my_scales, column, row, end);
@@ -367,53 +375,65 @@ __global__ void __launch_bounds__(Tile::threads, 1)
 #pragma unroll
         for (int r = 0; r < Tile::registers; ++r) sums[w][r] = 0.0f;
       }
-      float d[Tile::registers];
-      Factors<Tile::waves> factors;
-      int held = 0;  // a stage that has been read; it is released when the next products are on their way
-      for (int block = 0; block < arguments.k_blocks; ++block) {
-        Position here = at;
-        here.advance<Tile::stages>();
+      // All blocks of k, of the first `Waves` waves.
+      const auto multiply_waves = [&](auto waves) {
+        constexpr int Waves = decltype(waves)::value;
+        float d[Tile::registers];
+        Factors<Tile::wave_rows, Waves> factors;
+        int held = 0;  // a stage that has been read; it is released when the next products are on their way
+        for (int block = 0; block < arguments.k_blocks; ++block) {
+          Position here = at;
+          here.advance<Tile::stages>();
 #pragma unroll
-        for (int w = 0; w < Tile::waves; ++w) {
-          ptx::wgmma_fence_operand(d);
-          if (w == 0 && (!Tile::ahead || block == 0)) ptx::mbarrier_wait(full + at.stage * 8, at.phase);
-          const uint64_t p = Tile::ahead ? p_at : p_base + at.stage * kStageStep;
-          multiply<Tile>(d, p + w * kWaveStep, p + q_from_p);
-          if (Tile::ahead && w == 0 && block > 0) release(held);
-          if constexpr (Tile::block_scales) {
-            if (w == 0) {
-              ptx::mbarrier_wait(slots_full + slot.stage * 8, slot.phase);
-              factors.read(my_factors + slot.stage * Tile::slot_bytes,
-                           scales + slot.stage * Tile::slot_bytes + Tile::m * 4);
-              ptx::wgmma_fence_operand(factors.upper);  // the multiplications come before the wait
-              ptx::wgmma_fence_operand(factors.lower);
-              __syncwarp();
-              if (lane == 0) ptx::mbarrier_arrive(slots_empty + slot.stage * 8);
-              slot.advance<Tile::slots>();
-            }
-          }
-          if (Tile::ahead && w == Tile::waves - 1) {
-            p_at = p_base + here.stage * kStageStep;
-            if (arguments.k_blocks - block > 1) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
-          }
-          ptx::wgmma_wait_group<0>();
-          ptx::wgmma_fence_operand(d);
-          if (w == Tile::waves - 1) {
-            held = at.stage;
-            if (!Tile::ahead) release(held);
-          }
-#pragma unroll
-          for (int r = 0; r < Tile::registers; ++r) {
+          for (int w = 0; w < Waves; ++w) {
+            ptx::wgmma_fence_operand(d);
+            if (w == 0 && (!Tile::ahead || block == 0)) ptx::mbarrier_wait(full + at.stage * 8, at.phase);
+            multiply<Tile>(d, p_at + w * kWaveStep, p_at + q_from_p);
+            if (Tile::ahead && w == 0 && block > 0) release(held);
             if constexpr (Tile::block_scales) {
-              sums[w][r] += d[r] * (r % 4 < 2 ? factors.upper[w] : factors.lower[w]);
-            } else {
-              sums[w][r] += d[r];
+              if (w == 0) {
+                ptx::mbarrier_wait(slots_full + slot.stage * 8, slot.phase);
+                factors.read(my_factors + slot.stage * Tile::slot_bytes,
+                             scales + slot.stage * Tile::slot_bytes + Tile::m * 4);
+                ptx::wgmma_fence_operand(factors.upper);  // the multiplications come before the wait
+                ptx::wgmma_fence_operand(factors.lower);
+                __syncwarp();
+                if (lane == 0) ptx::mbarrier_arrive(slots_empty + slot.stage * 8);
+                slot.advance<Tile::slots>();
+              }
+            }
+            if (w == Waves - 1) {
+              p_at = p_base + here.stage * kStageStep;
+              if (Tile::ahead && arguments.k_blocks - block > 1) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
+            }
+            ptx::wgmma_wait_group<0>();
+            ptx::wgmma_fence_operand(d);
+            if (w == Waves - 1) {
+              held = at.stage;
+              if (!Tile::ahead) release(held);
+            }
+#pragma unroll
+            for (int r = 0; r < Tile::registers; ++r) {
+              if constexpr (Tile::block_scales) {
+                sums[w][r] += d[r] * (r % 4 < 2 ? factors.upper[w] : factors.lower[w]);
+              } else {
+                sums[w][r] += d[r];
+              }
             }
           }
+          at = here;
         }
-        at = here;
+        if constexpr (Tile::ahead) release(held);
+      };
+      // A second wave without a row is left out, as where a group ends early in a tile. By a vote the compiler knows that
+      // all threads of a warp go the same way, and so keeps stages in registers that they share.
+      const bool one_wave =
+          kSkipsEmptyWaves && Tile::waves == 2 && __any_sync(0xffffffff, tiles.row + Tile::wave_rows >= end);
+      if (one_wave) {
+        multiply_waves(std::integral_constant<int, 1>{});
+      } else {
+        multiply_waves(std::integral_constant<int, Tile::waves>{});
       }
-      if constexpr (Tile::ahead) release(held);
       if constexpr (!Tile::block_scales) {
         ptx::cp_async_wait_group<0>();
         ptx::bar_sync(1 + warpgroup, 128);
@@ -428,8 +448,9 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       }
 #pragma unroll
       for (int w = 0; w < Tile::waves; ++w) {
-        if (row + w * 64 >= end) break;
-        store_wave<Tile>(sums[w], arguments, &out_map, my_panels, buffer, 1 + warpgroup, row + w * 64, end, column);
+        const int first_row = row + w * Tile::wave_rows;
+        if (first_row >= end) break;
+        store_wave<Tile>(sums[w], arguments, &out_map, my_panels, buffer, 1 + warpgroup, first_row, end, column);
       }
     }
     if (threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();

@@ -9,6 +9,7 @@ namespace cuda_llm_ops::cuda::fp8::sm90 {
 __device__ __forceinline__ void clear_bytes(char* from, char* to, int64_t thread, int64_t threads) {
   char* const first = from + (16 - reinterpret_cast<uintptr_t>(from) % 16) % 16;
   char* const last = to - reinterpret_cast<uintptr_t>(to) % 16;
+#pragma unroll 1
   for (char* at = first + thread * 16; at < last; at += threads * 16) {
     *reinterpret_cast<uint4*>(at) = make_uint4(0, 0, 0, 0);
   }
