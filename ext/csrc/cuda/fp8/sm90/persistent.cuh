@@ -85,13 +85,14 @@ __device__ __forceinline__ void multiply(float (&d)[Tile::registers], uint64_t p
   ptx::wgmma_commit_group();
 }
 
-// A panel of 64 rows x 32 float32 columns, stored by the threads: a row at a time a warp, along the row.
+// A panel of 64 rows x 32 float32 columns, stored by the threads: a row at a time a warp, along the row. Neighbours have
+// changed places.
 __device__ __forceinline__ void store_panel(const Fp8GemmArguments& g, uint32_t panel, int row, int end, int column) {
   const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
   if (column + lane >= g.n) return;
 #pragma unroll 1
   for (int line = warp; line < min(64, end - row); line += 4) {
-    const float value = ptx::ld_shared(panel + line * 128 + ((lane / 4) ^ (line % 8)) * 16 + lane % 4 * 4);
+    const float value = ptx::ld_shared(panel + line * 128 + ((lane / 4) ^ (line % 8)) * 16 + (lane % 4 ^ 1) * 4);
     store_number(g, row + line, column + lane, value);
   }
 }
@@ -181,8 +182,10 @@ __device__ __forceinline__ void store_wave(const float (&d)[Tile::registers], co
       for (int j = 0; j < 4; ++j) {
         const int r = part * 16 + j * 4;
         const uint32_t to = line + ((j * 2 + lane % 4 / 2) ^ (lane / 4)) * 16;
-        ptx::st_shared_v2(to, d[r], d[r + 1]);
-        ptx::st_shared_v2(to + 8 * 128, d[r + 2], d[r + 3]);
+        // The other way round, and read so. The first of the two must be in an even register, so that a sum's register is
+        // odd where its accumulator's is even. An addition then reads both banks of registers.
+        ptx::st_shared_v2(to, d[r + 1], d[r]);
+        ptx::st_shared_v2(to + 8 * 128, d[r + 3], d[r + 2]);
       }
       ptx::bar_sync(barrier, 128);
       store_panel(g, panel, row, end, column + part * 32);
