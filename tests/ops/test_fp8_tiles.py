@@ -44,7 +44,8 @@ def test_rows_of_no_group_are_cleared_and_no_others(host: ctypes.CDLL) -> None:
         rows = groups * capacity if capacity else random.randint(1, 60)
         drawn = [random.choice([0, capacity or rows, random.randint(0, capacity or rows)]) for _ in range(groups)]
         sizes = (ctypes.c_int32 * groups)(*(drawn if capacity else sorted(drawn)))
-        n, threads, offset = random.randint(1, 33), random.choice([64, 128, 8448]), 2 * (1 + wide) * random.randint(0, 3)
+        n, threads = random.randint(1, 33), random.choice([64, 128, 8448])
+        offset = 2 * (1 + wide) * random.randint(0, 3)
         wrong = host.clearing_faults(sizes, groups, capacity, rows, n, wide, offset, threads)
         assert wrong == 0, (number, list(sizes), capacity, rows, n, wide, offset, threads)
 
