@@ -118,6 +118,7 @@ const char* simt_gemm(const Fp8GemmArguments& given, cudaStream_t stream) {
       return error_text(error);
     }
   }
+  if (g.groups == 0) return nullptr;
   void* arguments[] = {&g};
   return error_text(cudaLaunchKernel(kernel(g.out_type).address, blocks, dim3(kThreads), arguments, 0, stream));
 }
