@@ -174,6 +174,8 @@ __device__ __forceinline__ void store_wave(const float (&d)[Tile::registers], co
   };
   // TMA leaves out rows beyond those of out, but not those of the next group.
   if (!arguments.tma_store || (row + 64 > end && end != g.m)) {
+    // No group is committed here, so to wait for all but one would leave the last store of TMA at its panel.
+    if (thread == 0) ptx::bulk_wait_group_read<0>();
 #pragma unroll
     for (int part = 0; part < Tile::n / 32; ++part) {
       const uint32_t panel = begin_panel();
