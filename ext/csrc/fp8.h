@@ -21,7 +21,8 @@ constexpr int32_t kFp8Block = 128;  // elements of k that share a scale, and tha
 // With groups, `m` rows of a follow each other, group after group, and each group has its own b. Of group g:
 //   capacity == 0: rows from group_sizes[g - 1] (0 for the first) to group_sizes[g]
 //   capacity > 0:  the first group_sizes[g] rows from g * capacity
-// Rows of out that belong to no group are zeros; a CUDA kernel finds them zeroed. bias is nullptr then.
+// Rows of out that belong to no group are zeros: cuda::fp8_gemm() writes them, cpu::fp8_gemm() finds them zeroed. bias
+// is nullptr then.
 struct Fp8GemmArguments {
   const void* a = nullptr;
   const void* b = nullptr;

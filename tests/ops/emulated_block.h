@@ -73,7 +73,8 @@ struct Fiber {
   bool done = false;
   int lane, number;  // of a warp; of the cluster
   std::vector<Product> products;
-  int group = 0;  // of products: how many were committed
+  int group = 0;                                              // of products: how many were committed
+  std::vector<std::vector<std::function<void()>>> stores{1};  // of TMA: a group each, the last one not committed
   uint32_t cluster_generation = 0;
 };
 struct Block {
@@ -163,8 +164,17 @@ inline bool vote(bool v, bool all) {
 
 // Runs `body` in every thread of the grid, a cluster after the other. Of a grid of several rows, clusters are of one row.
 inline std::function<void()> body;
+// Performs the stores of TMA that are waited for, as late as that is.
+inline void store_all_but(size_t groups) {
+  auto& all = cur->stores;
+  while (all.size() > groups + 1) {
+    for (const auto& store : all.front()) store();
+    all.erase(all.begin());
+  }
+}
 inline void entry() {
   body();
+  store_all_but(0);
   cur->done = true;
   --cur->block->left;
   swapcontext(&cur->context, &scheduler);
@@ -203,7 +213,7 @@ inline void run(dim3 whole_grid, int block, int bytes, int cluster) {
         Fiber* const f = pool[live.size()].get();
         f->tid = dim3(t, 0, 0), f->block = b, f->warp = &b->warps[t / 32], f->lane = t % 32, f->done = false,
         f->number = rank * block + t;
-        f->products.clear(), f->group = 0;
+        f->products.clear(), f->group = 0, f->stores.assign(1, {});
         getcontext(&f->context);
         f->context.uc_stack.ss_sp = f->stack.data(), f->context.uc_stack.ss_size = f->stack.size();
         f->context.uc_link = nullptr;
@@ -471,11 +481,15 @@ inline void tma_load_4d_multicast(uint32_t shared, const CUtensorMap* map, uint3
 inline void tma_store_3d(const CUtensorMap* map, uint32_t shared, int x, int y, int z) {
   emulated::tma_store(map, shared, {x, y, z, 0, 0});
 }
-inline void bulk_commit_group() {}
-template <int>
-void bulk_wait_group_read() {}
-template <int>
-void bulk_wait_group() {}
+inline void bulk_commit_group() { emulated::cur->stores.emplace_back(); }
+template <int Pending>
+void bulk_wait_group_read() {
+  emulated::store_all_but(Pending);
+}
+template <int Pending>
+void bulk_wait_group() {
+  emulated::store_all_but(Pending);
+}
 inline void bulk_load(uint32_t shared, const void* from, uint32_t bytes, uint32_t to_barrier) {
   if ((reinterpret_cast<uintptr_t>(from) | shared | bytes) % 16) emulated::fail("alignment");
   const auto asked = races::snapshot();

@@ -57,12 +57,14 @@ void tma(uint32_t shared, const CUtensorMap* map, uint32_t to_barrier, const int
   });
 }
 
-// At once.
+// Reads shared memory when its group is waited for.
 void tma_store(const CUtensorMap* map, uint32_t shared, const int (&place)[5]) {
   const TensorMapArguments m = described(map);
-  char* const to = static_cast<char*>(const_cast<void*>(m.pointer));
-  visit_box(m, shared, place, [&](uint8_t* from, int64_t at, bool inside, int item) {
-    if (inside) memcpy(to + at, from, item);
+  cur->stores.back().push_back([=] {
+    char* const to = static_cast<char*>(const_cast<void*>(m.pointer));
+    visit_box(m, shared, place, [&](uint8_t* from, int64_t at, bool inside, int item) {
+      if (inside) memcpy(to + at, from, item);
+    });
   });
 }
 }  // namespace emulated

@@ -125,7 +125,7 @@ def assert_right(found: Tensor, case: Case, bits: float | None = None) -> None:
     largest = torch.finfo(found.dtype).max
     allowed = case.right.abs() * eps * 0.51 + case.size * 2.0**-bits + torch.finfo(found.dtype).tiny
     # So near to the largest number, a sum may also be rounded to infinity.
-    wrong = (error > allowed) & (case.right.abs() + allowed < largest)
+    wrong = ~(error <= allowed) & (case.right.abs() + allowed < largest)  # NaN is wrong too
     assert found.shape == case.right.shape
     assert not wrong.any(), (
         f"{int(wrong.sum())} wrong, worst {float((error / allowed)[wrong].max()):.3g} times what is allowed"

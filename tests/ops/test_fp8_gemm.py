@@ -125,6 +125,7 @@ def test_edges(device: str) -> None:
         assert torch.equal(out, bias.expand(m, n))
     for capacity in (None, 6):
         run(device, cases.grouped([0, 5, 0], 33, 70, "row", capacity=capacity, spare=4))
+    run(device, cases.grouped([], 33, 70, "row", spare=4))
 
 
 def test_scales_of_any_strides(device: str) -> None:

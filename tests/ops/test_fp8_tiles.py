@@ -36,5 +36,19 @@ def test_tiles(host: ctypes.CDLL) -> None:
         assert host.faults(given, groups, capacity, rows, tiles_n, raster, blocks) == 0, (sizes, capacity, rows)
 
 
+def test_rows_of_no_group_are_cleared_and_no_others(host: ctypes.CDLL) -> None:
+    random = Random(1)
+    for number in range(300):
+        groups, wide = random.randint(1, 6), random.randint(0, 1)
+        capacity = random.choice([0, random.randint(1, 30)])
+        rows = groups * capacity if capacity else random.randint(1, 60)
+        drawn = [random.choice([0, capacity or rows, random.randint(0, capacity or rows)]) for _ in range(groups)]
+        sizes = (ctypes.c_int32 * groups)(*(drawn if capacity else sorted(drawn)))
+        n, threads = random.randint(1, 33), random.choice([64, 128, 8448])
+        offset = 2 * (1 + wide) * random.randint(0, 3)
+        wrong = host.clearing_faults(sizes, groups, capacity, rows, n, wide, offset, threads)
+        assert wrong == 0, (number, list(sizes), capacity, rows, n, wide, offset, threads)
+
+
 def test_stages_of_a_split(host: ctypes.CDLL) -> None:
     assert all(host.stage_faults(count, split) == 0 for count in range(1, 70) for split in (1, 2, 4, 8))

@@ -13,7 +13,8 @@ std::atomic<bool> portable_forced{false};
 
 bool on_hopper(const Fp8GemmArguments& arguments) {
 #ifdef CUDA_LLM_OPS_SM90_FP8
-  return arguments.k > 0 && current_device_or_none().capability == 90 && !portable_forced.load();
+  return arguments.k > 0 && arguments.groups > 0 && current_device_or_none().capability == 90 &&
+         !portable_forced.load();
 #else
   return false;
 #endif

@@ -18,9 +18,17 @@ double slowest(std::initializer_list<double> times) {
   return std::sqrt(std::sqrt(sum));
 }
 
+// The tiles of a product, in clusters. The host does not know how many rows the groups have: all as many, if they share
+// the rows, and all that they have room for otherwise.
+int64_t likely_tiles_of(const Plan& plan, const Fp8GemmArguments& g) {
+  if (g.group_sizes == nullptr || g.capacity > 0) return tiles_of(plan, g);
+  const int64_t down = int64_t{g.groups} * ceil_div(ceil_div(g.m, g.groups), plan.kernel->tile_m);
+  return down * ceil_div(ceil_div(g.n, plan.kernel->tile_n), plan.cluster);
+}
+
 double persistent_microseconds(const Fp8GemmArguments& g, const Plan& plan, int sms, const PersistentCosts& cost) {
   const Kernel& kernel = *plan.kernel;
-  const int64_t waves = ceil_div(tiles_of(plan, g), std::max<int64_t>(1, sms / plan.cluster));
+  const int64_t waves = ceil_div(likely_tiles_of(plan, g), std::max<int64_t>(1, sms / plan.cluster));
   const double k_blocks = ceil_div(g.k, kFp8Block);
   // Two warpgroups leave the tensor cores idle where both add at a time. Tiles of 192 rows have three.
   const double rounds = kernel.tile_m / 64.0;

@@ -2,9 +2,11 @@
 //
 //   way             tile number -> Tiles -> for each 128 of k: TMA loads into a stage (producer), four wgmma of k32 from
 //                   the stage (consumers) -> sums in float32 -> store_tile(): panel in shared memory -> TMA -> out
-//   warps 0 ..      two or three consumer warpgroups, each with a part of the rows of the tile: `waves` times 64
-//   last warpgroup  One thread is the producer. It runs ahead over the tile borders, limited by the stages only. The
-//                   warpgroup gives registers to the consumers.
+//   warps 0 ..      two or three consumer warpgroups. A wave is 64 rows of each; a tile has one or two waves, one below
+//                   the other. What has no row of the tile's group is left out.
+//   last warpgroup  One thread is the producer. It runs ahead over the tile borders, limited by the stages only. Where
+//                   scales vary along k, a second warp copies them to shared memory. The other two write zeros where
+//                   rows belong to no group. The warpgroup gives registers to the consumers.
 //   promotion       A wave of 64 rows is summed over 128 of k in the tensor core, which keeps few bits, and then added
 //                   to float32 sums, times the scales where those vary along k. All waves use the same accumulators.
 //                   While a warpgroup adds, the others multiply. With three of them the tensor cores never wait, but
@@ -12,46 +14,62 @@
 //
 //   shared memory   [stage 0: P | Q] ... [stage S - 1]  [warpgroup 0: 2 output panels] ... [full S][empty S]
 //                   [warpgroup 0: scales of its columns | of its rows] ...
+//                   or, if they vary along k: [slot 0: scales of the tile's rows | of its columns] ... [full][empty]
 //   cluster         two blocks beside each other along n, which share P: each loads half of it and multicasts that
 //   barriers        full[s]: 1 arrival, and the bytes of this producer and of the one that it shares with
 //                   empty[s]: all consumer warps of each block of the cluster
-//   epilogue        Scales that do not vary along k are copied to shared memory while the tile is multiplied. Panels of 64 x 128 bytes: registers -> stmatrix (swizzled) -> TMA store. Two panels take turns. A
-//                   tile that ends inside a group, a float32 result, and one that TMA cannot describe are stored from
-//                   registers.
+//   scale slots     One for each block of k, ahead of the consumers. cp.async takes any strides, and rows that begin
+//                   anywhere. full[slot]: the 32 lanes of the second warp, when their copies have arrived; empty[slot]:
+//                   all consumer warps. Consumers read a slot while their products are on their way.
+//   epilogue        Scales that do not vary along k are copied to shared memory while the tile is multiplied. Panels of
+//                   64 x 128 bytes: registers -> stmatrix (swizzled) -> TMA store. Two panels take turns. A tile that
+//                   ends inside a group, a float32 result, and one that TMA cannot describe are stored from registers.
 //
 // The next grid starts at once (griddepcontrol.cuh).
 #pragma once
 
+#include <type_traits>
+
 #include "../../gemm/sm90/mainloop.cuh"
 #include "../../ptx/cp_async.cuh"
+#include "../../ptx/cp_async_mbarrier.cuh"
 #include "../../ptx/setmaxnreg.cuh"
 #include "../../ptx/shared_pair.cuh"
 #include "../../ptx/special_registers.cuh"
 #include "store.cuh"
 #include "tiles.cuh"
+#include "zeros.cuh"
 
 namespace cuda_llm_ops::cuda::fp8::sm90 {
 
 using cuda::sm90::Position;
 
 constexpr int kPanelBytes = 64 * 128, kPanels = 2;
+// Decided by measurements:
+constexpr bool kAheadWithBlockScales = true;  // see Tile::ahead
+constexpr bool kSkipsEmptyWaves = true;       // where a tile's rows end early
 
 template <typename P_, int Warpgroups, int Waves, int TileN, int Stages, bool BlockScales>
 struct Tile {
   using P = P_;
   static constexpr int warpgroups = Warpgroups, waves = Waves, m = Warpgroups * Waves * 64, n = TileN, stages = Stages;
   static constexpr bool block_scales = BlockScales;
-  static constexpr int registers = TileN / 2;  // accumulators a thread, of one wave
+  static constexpr int wave_rows = Warpgroups * 64;  // of all warpgroups: the next wave begins behind them
+  static constexpr int registers = TileN / 2;        // accumulators a thread, of one wave
   // While the tensor cores multiply, the next stage is waited for and its descriptors are made, and the last stage is
   // released, so that there are only additions between two waves. With three warpgroups the tensor cores are busy
   // meanwhile, and stages that are held longer cost more.
-  static constexpr bool ahead = Warpgroups == 2 && !BlockScales;
+  static constexpr bool ahead = Warpgroups == 2 && (!BlockScales || kAheadWithBlockScales);
   static constexpr int threads = (Warpgroups + 1) * 128;
   // A scheduler has 512 registers a lane for its warps, one of each warpgroup.
   static constexpr int producer_registers = Warpgroups == 3 ? 32 : 40, consumer_registers = Warpgroups == 3 ? 160 : 232;
   static constexpr int p_bytes = m * kFp8Block, q_bytes = n * kFp8Block, stage_bytes = p_bytes + q_bytes;
   static constexpr int scale_bytes = BlockScales ? 0 : (TileN + Waves * 64) * 4;  // of a warpgroup
-  static constexpr int shared_bytes = Stages * (stage_bytes + 16) + Warpgroups * (kPanels * kPanelBytes + scale_bytes);
+  static constexpr int scales_at = Stages * (stage_bytes + 16) + Warpgroups * kPanels * kPanelBytes;
+  static constexpr int slots = !BlockScales ? 0 : m > 192 ? 2 : 4;  // a tile of 256 rows leaves room for no more
+  static constexpr int slot_bytes = (m + 4) * 4;
+  static constexpr int shared_bytes = scales_at + Warpgroups * scale_bytes + slots * (slot_bytes + 16);
+  static_assert(shared_bytes <= 232448, "the most that a block may have");
   static_assert(!BlockScales || kFp8Block % TileN == 0, "a tile has one scale of b for each block of k");
   static_assert(TileN % 64 == 0 && q_bytes % 1024 == 0);
 };
@@ -67,13 +85,14 @@ __device__ __forceinline__ void multiply(float (&d)[Tile::registers], uint64_t p
   ptx::wgmma_commit_group();
 }
 
-// A panel of 64 rows x 32 float32 columns, stored by the threads: a row at a time a warp, along the row.
+// A panel of 64 rows x 32 float32 columns, stored by the threads: a row at a time a warp, along the row. Neighbours have
+// changed places.
 __device__ __forceinline__ void store_panel(const Fp8GemmArguments& g, uint32_t panel, int row, int end, int column) {
   const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
   if (column + lane >= g.n) return;
 #pragma unroll 1
   for (int line = warp; line < min(64, end - row); line += 4) {
-    const float value = ptx::ld_shared(panel + line * 128 + ((lane / 4) ^ (line % 8)) * 16 + lane % 4 * 4);
+    const float value = ptx::ld_shared(panel + line * 128 + ((lane / 4) ^ (line % 8)) * 16 + (lane % 4 ^ 1) * 4);
     store_number(g, row + line, column + lane, value);
   }
 }
@@ -90,7 +109,8 @@ __device__ __forceinline__ void copy_scales(const Fp8GemmArguments& g, const flo
   }
 #pragma unroll
   for (int i = thread; i < Tile::waves * 64; i += 128) {
-    ptx::cp_async_ca_4(scales + (Tile::n + i) * 4, g.scale_a + min(row + i, end - 1) * g.scale_a_stride_m, 4);
+    const int from = min(row + i / 64 * Tile::wave_rows + i % 64, end - 1);
+    ptx::cp_async_ca_4(scales + (Tile::n + i) * 4, g.scale_a + from * g.scale_a_stride_m, 4);
   }
   ptx::cp_async_commit_group();
 }
@@ -154,6 +174,8 @@ __device__ __forceinline__ void store_wave(const float (&d)[Tile::registers], co
   };
   // TMA leaves out rows beyond those of out, but not those of the next group.
   if (!arguments.tma_store || (row + 64 > end && end != g.m)) {
+    // No group is committed here, so to wait for all but one would leave the last store of TMA at its panel.
+    if (thread == 0) ptx::bulk_wait_group_read<0>();
 #pragma unroll
     for (int part = 0; part < Tile::n / 32; ++part) {
       const uint32_t panel = begin_panel();
@@ -162,8 +184,10 @@ __device__ __forceinline__ void store_wave(const float (&d)[Tile::registers], co
       for (int j = 0; j < 4; ++j) {
         const int r = part * 16 + j * 4;
         const uint32_t to = line + ((j * 2 + lane % 4 / 2) ^ (lane / 4)) * 16;
-        ptx::st_shared_v2(to, d[r], d[r + 1]);
-        ptx::st_shared_v2(to + 8 * 128, d[r + 2], d[r + 3]);
+        // The other way round, and read so. The first of the two must be in an even register, so that a sum's register is
+        // odd where its accumulator's is even. An addition then reads both banks of registers.
+        ptx::st_shared_v2(to, d[r + 1], d[r]);
+        ptx::st_shared_v2(to + 8 * 128, d[r + 3], d[r + 2]);
       }
       ptx::bar_sync(barrier, 128);
       store_panel(g, panel, row, end, column + part * 32);
@@ -198,20 +222,51 @@ __device__ __forceinline__ void store_wave(const float (&d)[Tile::registers], co
   }
 }
 
-// The scales of a wave's rows, and of the tile's columns, in one block of k.
-template <int Waves>
-struct BlockScales {
+// The scales that vary along k: copied to slots of shared memory by one warp, a block of k each, for all tiles.
+template <typename Tile>
+__device__ __forceinline__ void fill_slots(const KernelArguments& arguments, uint32_t slots, int first, Tiles& tiles) {
+  const Fp8GemmArguments& g = arguments.g;
+  const uint32_t full = slots + Tile::slots * Tile::slot_bytes, empty = full + Tile::slots * 8;
+  const int lane = threadIdx.x % 32;
+  Position at;
+  for (int tile = first; tiles.find<Tile::m>(arguments, tile); tile += ptx::clusters_in_grid()) {
+    const int row = tiles.row + lane;
+    const float* of_a = g.scale_a + row * g.scale_a_stride_m;
+    // The rank is read anew: one register more would be one too many.
+    const int column = (tiles.n * arguments.cluster + static_cast<int>(ptx::cluster_ctarank())) * Tile::n;
+    const float* of_b =
+        g.scale_b + tiles.group * g.scale_b_stride_group + min(column, g.n - 1) / kFp8Block * g.scale_b_stride_n;
+    for (int block = 0; block < arguments.k_blocks; ++block) {
+      const uint32_t to = slots + at.stage * Tile::slot_bytes + lane * 4;
+      ptx::mbarrier_wait(empty + at.stage * 8, at.phase ^ 1);
+      const float* from = of_a;
+      // Unrolled it would take more registers than this warp has.
+#pragma unroll 1
+      for (int i = 0; i < Tile::m; i += 32) {
+        ptx::cp_async_ca_4(to + i * 4, from, row + i < tiles.rows.end ? 4 : 0);
+        from += 32 * g.scale_a_stride_m;
+      }
+      if (lane == 0) ptx::cp_async_ca_4(to + Tile::m * 4, of_b, 4);
+      ptx::cp_async_mbarrier_arrive_noinc(full + at.stage * 8);
+      of_a += g.scale_a_stride_k;
+      of_b += g.scale_b_stride_k;
+      at.advance<Tile::slots>();
+    }
+  }
+}
+
+// The scales of a thread's rows times those of the tile's columns, in one block of k.
+template <int WaveRows, int Waves>
+struct Factors {
   float upper[Waves], lower[Waves];
 
-  __device__ __forceinline__ void load(const Fp8GemmArguments& g, const float* scales_b, int row, int end, int column,
-                                       int block) {
-    const float of_b = __ldg(scales_b + column / kFp8Block * g.scale_b_stride_n + block * g.scale_b_stride_k);
-    const float* const of_a = g.scale_a + block * g.scale_a_stride_k;
+  // `rows`: the scale of the thread's first row in the slot, `columns` that of the tile's columns.
+  __device__ __forceinline__ void read(uint32_t rows, uint32_t columns) {
+    const float of_b = ptx::ld_shared(columns);
 #pragma unroll
     for (int w = 0; w < Waves; ++w) {
-      const int at = row + w * 64;
-      upper[w] = at < end ? __ldg(of_a + at * g.scale_a_stride_m) * of_b : 0.0f;
-      lower[w] = at + 8 < end ? __ldg(of_a + (at + 8) * g.scale_a_stride_m) * of_b : 0.0f;
+      upper[w] = ptx::ld_shared(rows + w * WaveRows * 4) * of_b;
+      lower[w] = ptx::ld_shared(rows + (w * WaveRows + 8) * 4) * of_b;
     }
   }
 };
@@ -227,13 +282,14 @@ __global__ void __launch_bounds__(Tile::threads, 1)
   const uint32_t panels = stages + Tile::stages * Tile::stage_bytes;
   const uint32_t full = panels + Tile::warpgroups * kPanels * kPanelBytes;
   const uint32_t empty = full + Tile::stages * 8;
-  const uint32_t scales = empty + Tile::stages * 8;
+  const uint32_t scales = stages + Tile::scales_at;
+  const uint32_t slots_full = scales + Tile::slots * Tile::slot_bytes, slots_empty = slots_full + Tile::slots * 8;
   const Fp8GemmArguments& g = arguments.g;
 
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const int cluster = arguments.cluster;
-  const int rank = cluster == 1 ? 0 : ptx::cluster_ctarank();
-  const int first = blockIdx.x / cluster;
+  const int rank = blockIdx.x & (cluster - 1);  // a cluster has one or two blocks
+  const int first = blockIdx.x >> (cluster - 1);
 
   if (warp == Tile::warpgroups * 4) {
     if (ptx::elect_sync()) {
@@ -246,6 +302,10 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     for (int s = 0; s < Tile::stages; ++s) {
       ptx::mbarrier_init(full + s * 8, 1);
       ptx::mbarrier_init(empty + s * 8, 4 * Tile::warpgroups * cluster);
+    }
+    for (int s = 0; s < Tile::slots; ++s) {
+      ptx::mbarrier_init(slots_full + s * 8, 32);
+      ptx::mbarrier_init(slots_empty + s * 8, 4 * Tile::warpgroups);
     }
     ptx::fence_mbarrier_init();
   }
@@ -281,6 +341,11 @@ __global__ void __launch_bounds__(Tile::threads, 1)
           at.advance<Tile::stages>();
         }
       }
+    } else if (Tile::block_scales && warp == Tile::warpgroups * 4 + 1) {
+      fill_slots<Tile>(arguments, scales, first, tiles);
+    } else if (warp >= Tile::warpgroups * 4 + 2 && g.group_sizes != nullptr) {
+      constexpr int kIdle = 64;  // threads of the last two warps
+      clear_other_rows(g, int64_t{blockIdx.x} * kIdle + ptx::fresh_tid_x() % kIdle, int64_t{gridDim.x} * kIdle);
     }
     __syncwarp();
   } else {
@@ -295,15 +360,17 @@ __global__ void __launch_bounds__(Tile::threads, 1)
         if (lane < cluster) ptx::mbarrier_arrive_remote(loaders_empty + stage * 8);
       }
     };
-    const uint64_t p_base = ptx::k_major_descriptor(stages + warpgroup * Tile::waves * 64 * kFp8Block);
-    const int q_from_p = (Tile::p_bytes - warpgroup * Tile::waves * 64 * kFp8Block) / 16;  // as descriptors count
-    constexpr int kStageStep = Tile::stage_bytes / 16, kWaveStep = 64 * kFp8Block / 16;    // as descriptors count
+    const uint64_t p_base = ptx::k_major_descriptor(stages + warpgroup * 64 * kFp8Block);
+    // As descriptors count:
+    const int q_from_p = (Tile::p_bytes - warpgroup * 64 * kFp8Block) / 16;
+    constexpr int kStageStep = Tile::stage_bytes / 16, kWaveStep = Tile::wave_rows * kFp8Block / 16;
     const uint32_t my_panels = panels + warpgroup * kPanels * kPanelBytes;
-    Position at;
+    const uint32_t my_factors = scales + (warpgroup * 64 + warp % 4 * 16 + lane / 4) * 4;
+    Position at, slot;
     uint64_t p_at = p_base;  // the descriptor of stage `at`
     int buffer = 0;
     for (int tile = first; tiles.find<Tile::m>(arguments, tile); tile += ptx::clusters_in_grid()) {
-      const int row = tiles.row + warpgroup * Tile::waves * 64, column = column_of(), end = tiles.rows.end;
+      const int row = tiles.row + warpgroup * 64, column = column_of(), end = tiles.rows.end;
       const float* const scales_b = g.scale_b + tiles.group * g.scale_b_stride_group;
       const uint32_t my_scales = scales + warpgroup * Tile::scale_bytes;
       if constexpr (!Tile::block_scales) copy_scales<Tile>(g, scales_b, my_scales, column, row, end);
@@ -313,48 +380,65 @@ __global__ void __launch_bounds__(Tile::threads, 1)
 #pragma unroll
         for (int r = 0; r < Tile::registers; ++r) sums[w][r] = 0.0f;
       }
-      float d[Tile::registers];
-      BlockScales<Tile::waves> now, next;
-      const int my_row = row + warp % 4 * 16 + lane / 4;
-      const int scaled_column = min(column, g.n - 1);
-      if constexpr (Tile::block_scales) now.load(g, scales_b, my_row, end, scaled_column, 0);
-      int held = 0;  // a stage that has been read; it is released when the next products are on their way
-      for (int block = 0; block < arguments.k_blocks; ++block) {
-        Position here = at;
-        here.advance<Tile::stages>();
+      // All blocks of k, of the first `Waves` waves.
+      const auto multiply_waves = [&](auto waves) {
+        constexpr int Waves = decltype(waves)::value;
+        float d[Tile::registers];
+        Factors<Tile::wave_rows, Waves> factors;
+        int held = 0;  // a stage that has been read; it is released when the next products are on their way
+        for (int block = 0; block < arguments.k_blocks; ++block) {
+          Position here = at;
+          here.advance<Tile::stages>();
 #pragma unroll
-        for (int w = 0; w < Tile::waves; ++w) {
-          ptx::wgmma_fence_operand(d);
-          if (w == 0 && (!Tile::ahead || block == 0)) ptx::mbarrier_wait(full + at.stage * 8, at.phase);
-          const uint64_t p = Tile::ahead ? p_at : p_base + at.stage * kStageStep;
-          multiply<Tile>(d, p + w * kWaveStep, p + q_from_p);
-          if (Tile::ahead && w == 0 && block > 0) release(held);
-          if constexpr (Tile::block_scales) {
-            if (w == 0) next.load(g, scales_b, my_row, end, scaled_column, min(block + 1, arguments.k_blocks - 1));
-          }
-          if (Tile::ahead && w == Tile::waves - 1) {
-            p_at = p_base + here.stage * kStageStep;
-            if (arguments.k_blocks - block > 1) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
-          }
-          ptx::wgmma_wait_group<0>();
-          ptx::wgmma_fence_operand(d);
-          if (w == Tile::waves - 1) {
-            held = at.stage;
-            if (!Tile::ahead) release(held);
-          }
-#pragma unroll
-          for (int r = 0; r < Tile::registers; ++r) {
+          for (int w = 0; w < Waves; ++w) {
+            ptx::wgmma_fence_operand(d);
+            if (w == 0 && (!Tile::ahead || block == 0)) ptx::mbarrier_wait(full + at.stage * 8, at.phase);
+            multiply<Tile>(d, p_at + w * kWaveStep, p_at + q_from_p);
+            if (Tile::ahead && w == 0 && block > 0) release(held);
             if constexpr (Tile::block_scales) {
-              sums[w][r] += d[r] * (r % 4 < 2 ? now.upper[w] : now.lower[w]);
-            } else {
-              sums[w][r] += d[r];
+              if (w == 0) {
+                ptx::mbarrier_wait(slots_full + slot.stage * 8, slot.phase);
+                factors.read(my_factors + slot.stage * Tile::slot_bytes,
+                             scales + slot.stage * Tile::slot_bytes + Tile::m * 4);
+                ptx::wgmma_fence_operand(factors.upper);  // the multiplications come before the wait
+                ptx::wgmma_fence_operand(factors.lower);
+                __syncwarp();
+                if (lane == 0) ptx::mbarrier_arrive(slots_empty + slot.stage * 8);
+                slot.advance<Tile::slots>();
+              }
+            }
+            if (w == Waves - 1) {
+              p_at = p_base + here.stage * kStageStep;
+              if (Tile::ahead && arguments.k_blocks - block > 1) ptx::mbarrier_wait(full + here.stage * 8, here.phase);
+            }
+            ptx::wgmma_wait_group<0>();
+            ptx::wgmma_fence_operand(d);
+            if (w == Waves - 1) {
+              held = at.stage;
+              if (!Tile::ahead) release(held);
+            }
+#pragma unroll
+            for (int r = 0; r < Tile::registers; ++r) {
+              if constexpr (Tile::block_scales) {
+                sums[w][r] += d[r] * (r % 4 < 2 ? factors.upper[w] : factors.lower[w]);
+              } else {
+                sums[w][r] += d[r];
+              }
             }
           }
+          at = here;
         }
-        if constexpr (Tile::block_scales) now = next;
-        at = here;
+        if constexpr (Tile::ahead) release(held);
+      };
+      // A second wave without a row is left out, as where a group ends early in a tile. By a vote the compiler knows that
+      // all threads of a warp go the same way, and so keeps stages in registers that they share.
+      const bool one_wave =
+          kSkipsEmptyWaves && Tile::waves == 2 && __any_sync(0xffffffff, tiles.row + Tile::wave_rows >= end);
+      if (one_wave) {
+        multiply_waves(std::integral_constant<int, 1>{});
+      } else {
+        multiply_waves(std::integral_constant<int, Tile::waves>{});
       }
-      if constexpr (Tile::ahead) release(held);
       if constexpr (!Tile::block_scales) {
         ptx::cp_async_wait_group<0>();
         ptx::bar_sync(1 + warpgroup, 128);
@@ -369,8 +453,9 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       }
 #pragma unroll
       for (int w = 0; w < Tile::waves; ++w) {
-        if (row + w * 64 >= end) break;
-        store_wave<Tile>(sums[w], arguments, &out_map, my_panels, buffer, 1 + warpgroup, row + w * 64, end, column);
+        const int first_row = row + w * Tile::wave_rows;
+        if (first_row >= end) break;
+        store_wave<Tile>(sums[w], arguments, &out_map, my_panels, buffer, 1 + warpgroup, first_row, end, column);
       }
     }
     if (threadIdx.x % 128 == 0) ptx::bulk_wait_group<0>();
