@@ -63,7 +63,7 @@ class Made(NamedTuple):
             limit += 3.5 * reference.rounding(case.dtype)
         for name, ours, right in zip(("q", "k", "v"), found, self.exact, strict=True):
             assert not ours.isnan().any(), f"{case}: the gradient of {name} is not written everywhere"
-            error = (ours.cpu().double() - right).norm() / (right.norm() + 1e-3 * right.numel() ** 0.5)
+            error = (ours.to(right.device).double() - right).norm() / (right.norm() + 1e-3 * right.numel() ** 0.5)
             assert error <= limit, (
                 f"{case}: gradient of {name} is off by {error:.2e} of its norm, more than {limit:.1e}"
             )

@@ -112,7 +112,7 @@ const char* simt_gemm(const Fp8GemmArguments& given, cudaStream_t stream) {
   const dim3 blocks(static_cast<unsigned>(ceil_div(g.n, kTile)), static_cast<unsigned>(ceil_div(most_rows, kTile)),
                     static_cast<unsigned>(g.groups));
   if (blocks.y > kMostTiles || blocks.z > kMostTiles) return "more rows or groups than a grid of the portable kernel";
-  if (g.group_sizes != nullptr) {  // rows that belong to no group
+  if (g.groups == 0 || g.group_sizes != nullptr) {  // rows that belong to no group; no groups may have no sizes
     const size_t bytes = size_t{1} * g.m * g.n * element_bytes(g.out_type);
     if (const cudaError_t error = cudaMemsetAsync(g.out, 0, bytes, stream); error != cudaSuccess) {
       return error_text(error);

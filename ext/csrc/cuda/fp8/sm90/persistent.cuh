@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
     }
     for (int s = 0; s < Tile::slots; ++s) {
       ptx::mbarrier_init(slots_full + s * 8, 32);
-      ptx::mbarrier_init(slots_empty + s * 8, 4 * Tile::warpgroups);
+      ptx::mbarrier_init(slots_empty + s * 8, 128 * Tile::warpgroups);
     }
     ptx::fence_mbarrier_init();
   }
@@ -402,8 +402,8 @@ __global__ void __launch_bounds__(Tile::threads, 1)
                              scales + slot.stage * Tile::slot_bytes + Tile::m * 4);
                 ptx::wgmma_fence_operand(factors.upper);  // the multiplications come before the wait
                 ptx::wgmma_fence_operand(factors.lower);
-                __syncwarp();
-                if (lane == 0) ptx::mbarrier_arrive(slots_empty + slot.stage * 8);
+                // Every thread that has read arrives for itself: racecheck follows no arrival for others.
+                ptx::mbarrier_arrive(slots_empty + slot.stage * 8);
                 slot.advance<Tile::slots>();
               }
             }
