@@ -21,7 +21,7 @@ EXAMPLE = """examples:
   python -m cost_models gemm                      measure on this card for five minutes, then fit
   python -m cost_models gemm --times FILE         fit to times measured before
   python -m cost_models gemm --times FILE --within 0.3   only to plans near the quickest of their product
-  python -m cost_models fp8 --times FILE          fit to a survey of FP8 products
+  python -m cost_models fp8 --times FILE          fit to a survey of FP8 products; --within as for gemm
   python -m cost_models weights --times FILE      fit to a survey of weight-only products of few rows
   python -m cost_models gemm --times FILE --write also write the constants into the header
 
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         "--within",
         type=float,
         metavar="X",
-        help="of gemm: leave out plans that take this share longer than the quickest of their product",
+        help="of gemm and fp8: leave out plans that take this share longer than the quickest of their product",
     )
     made.add_argument("--write", action="store_true", help="write the fitted constants into the header")
     return made
@@ -68,8 +68,8 @@ def run(given: argparse.Namespace) -> int:
     """The exit code of a fit."""
     if given.near and (given.model != "gemm" or not given.near > 0):
         raise UsageError(f"--near is {given.near}; it must be 0 or more, and is for gemm")
-    if given.within is not None and (given.model != "gemm" or not given.within > 0):
-        raise UsageError(f"--within is {given.within}; it must be above 0, and is for gemm")
+    if given.within is not None and (given.model not in ("gemm", "fp8") or not given.within > 0):
+        raise UsageError(f"--within is {given.within}; it must be above 0, and is for gemm and fp8")
     if not given.seconds > 0 or not given.margin > 0:
         raise UsageError(f"--seconds is {given.seconds} and --margin {given.margin}; both must be above 0")
     path = given.times
@@ -81,7 +81,7 @@ def run(given: argparse.Namespace) -> int:
         times.write(path, measure(given.seconds, given.seed))
         print(f"times are in {path}")
     rows, measured, plans = READERS[given.model](path)
-    more = {"near": given.near, "within": given.within} if given.model == "gemm" else {}
+    more = {option: getattr(given, option) for option in OPTIONS.get(given.model, ())}
     fitted, today, refitted = FITS[given.model](rows, measured, plans, given.write, **more)
     for one in fitted:
         print_table(one)
@@ -142,9 +142,13 @@ def after_fit(model: CompiledModel, fitted: list[Fitted]) -> dict[str, Vector]:
     return {**model.start(), **{one.struct: np.array(list(one.after.values())) for one in fitted}}
 
 
-def fit_fp8(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
-    """The same."""
-    return fit_structs(fp8.Fp8Model(), rows, measured, write)
+def fit_fp8(
+    rows: Rows, measured: Seconds, plans: list[str], write: bool, within: float | None = None
+) -> tuple[list[Fitted], Seconds, Seconds]:
+    """The same, without choices."""
+    model, chosen = fp8.Fp8Model(), fp8.near_best(rows, measured, within)
+    fitted, *_ = fit_structs(model, rows[chosen], measured[chosen], write)
+    return fitted, model.microseconds(rows, model.start()), model.microseconds(rows, after_fit(model, fitted))
 
 
 def fit_weights(rows: Rows, measured: Seconds, plans: list[str], write: bool) -> tuple[list[Fitted], Seconds, Seconds]:
@@ -183,6 +187,8 @@ READERS = {
     "weights": weights.read,
 }
 FITS = {"gemm": fit_gemm, "attention": fit_attention, "fp8": fit_fp8, "weights": fit_weights}
+OPTIONS = {"gemm": ("near", "within"), "fp8": ("within",)}
+"""Of a fit, besides those that all have."""
 SURVEYS = {
     "fp8": "; `python -m cuda_llm_ops.survey_fp8 --output FILE` writes one",
     "weights": ", such as records/h200/survey-weights-few-rows.txt",

@@ -7,11 +7,14 @@ microseconds of every plan by its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cost_models import host_library
+import numpy as np
+import numpy.typing as npt
+
+from cost_models import host_library, regret
 from cost_models.compiled import CompiledModel
 from cost_models.errors import UsageError
 from cost_models.times import Rows, Seconds, read_survey
@@ -73,6 +76,18 @@ def read(path: Path) -> tuple[Rows, Seconds, list[str]]:
         UsageError: the file has no times, or a line with times is no survey's.
     """
     return read_survey(path, _times, "no times; `python -m cuda_llm_ops.survey_fp8 --output FILE` writes some")
+
+
+def product_of(row: Sequence[int]) -> tuple[int, ...]:
+    """What two plans of one product have in common. One scale and scales of rows are the same kernels."""
+    return row[0], row[1], row[2], row[FIELDS.index("block_scales")]
+
+
+def near_best(rows: Rows, measured: Seconds, within: float | None) -> npt.NDArray[np.bool_]:
+    """The rows of plans that take at most that share longer than the quickest of their product; None: all rows."""
+    if within is None:
+        return np.ones(len(rows), dtype=bool)
+    return regret.near_best(regret.Products.of_rows(rows, product_of, fewest=1), measured, within)
 
 
 def _times(line: dict[str, Any]) -> Iterable[tuple[list[int], float, str]]:

@@ -30,12 +30,14 @@ class Products:
     """The rows of each product."""
 
     @classmethod
-    def of_rows(cls, rows: Rows, key: Callable[[Sequence[int]], tuple[int, ...]]) -> Products:
-        """key: what tells the product of a row. Products of fewer than FEWEST_PLANS rows are left out."""
+    def of_rows(
+        cls, rows: Rows, key: Callable[[Sequence[int]], tuple[int, ...]], fewest: int = FEWEST_PLANS
+    ) -> Products:
+        """key: what tells the product of a row. Products of fewer than `fewest` rows are left out."""
         found: dict[tuple[int, ...], list[int]] = {}
         for number, row in enumerate(rows.tolist()):
             found.setdefault(key(row), []).append(number)
-        kept = {one: numbers for one, numbers in found.items() if len(numbers) >= FEWEST_PLANS}
+        kept = {one: numbers for one, numbers in found.items() if len(numbers) >= fewest}
         return cls(list(kept), [np.array(numbers) for numbers in kept.values()])
 
 

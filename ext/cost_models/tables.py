@@ -48,13 +48,15 @@ class Table:
         try:
             run, *products = map(json.loads, path.read_text().splitlines())
             rows = [self.head, ("---",) * len(self.head), *self.rows(run, products)]
-            seen = f"{run['products_checked']:,} products were checked, {run['wrong']} of them wrong"
+            seen = ""
+            if "products_checked" in run:
+                seen = f"; {run['products_checked']:,} products were checked, {run['wrong']} of them wrong"
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{path} is no such survey: {type(error).__name__}, {error}") from None
         lines = [f"| {' | '.join(cells)} |" for cells in rows]
-        return "\n".join([*lines, "", f"Measured on one {run['device']} (`{self.survey}`); {seen}."])
+        return "\n".join([*lines, "", f"Measured on one {run['device']} (`{self.survey}`){seen}."])
 
 
 def products_by_sums(of: str, form: str) -> Callable[[Line, list[Line]], Iterable[Sequence[str]]]:
@@ -92,6 +94,21 @@ def pairs(run: Line, products: list[Line]) -> Iterable[Sequence[str]]:
             speeds = [line["speed"][one] for one in ("before", "chosen")] + [line["speed_of_torch"]["chosen"]]
             cells += [f"{line['speed_teraflops']:.0f}", *(f"{speed:.2f}" for speed in speeds)]
         yield cells
+
+
+def block_scales(run: Line, products: list[Line]) -> Iterable[Sequence[str]]:
+    """The quickest plan of each product of many rows, with one scale and with scales of blocks."""
+    found: dict[str, dict[str, Line]] = {}
+    for line in products:
+        size, kind = line["time"].split()
+        found.setdefault(size, {})[kind] = line
+    for size, of in found.items():
+        best = [of[kind]["best"] for kind in ("tensor", "block")]
+        if all(plan.startswith("persistent ") for plan in best):
+            speeds = [of[kind]["teraflops"] for kind in ("tensor", "block")]
+            tiles = [plan.split()[1].replace("x", " x ") for plan in best]
+            cells = [f"{speeds[0]:.0f}", tiles[0], f"{speeds[1]:.0f}", tiles[1], f"{speeds[1] / speeds[0]:.2f}"]
+            yield [size.replace("x", " x "), *cells]
 
 
 def shares(run: Line, products: list[Line]) -> Iterable[Sequence[str]]:
@@ -135,10 +152,15 @@ PAIRS = (
     *("promoted: rival, TFLOPS", "before", "now", "now, of torch"),
     *("fast: rival, TFLOPS", "before", "now", "now, of torch"),
 )
+BLOCK_SCALES = (
+    "m x n x k",
+    *("one scale: TFLOPS", "quickest tile", "block scales: TFLOPS", "quickest tile", "of one scale"),
+)
 TABLES: dict[str, Table | ShapesTable | BuildTable] = {
     "fp8-errors": Table("records/h200/fp8-sums.txt", ("k", *SUMS), products_by_sums("constant_rows_k", ".2f")),
     "fp8-teraflops": Table("records/h200/fp8-sums.txt", ("m x n x k", *SUMS), products_by_sums("tflops", ".0f")),
-    "fp8-pairs": Table("records/h200/survey-fp8.txt", PAIRS, pairs),
+    "fp8-pairs": Table("records/h200/survey-fp8-step-16.txt", PAIRS, pairs),
+    "fp8-block-scales": Table("records/h200/survey-fp8.txt", BLOCK_SCALES, block_scales),
     "weights-few-rows": Table(
         "records/h200/survey-weights-few-rows.txt", ("weights", "MB as int4", "int4, groups of 128", "int8"), shares
     ),

@@ -74,12 +74,35 @@ def test_pairs_are_those_of_the_chosen_plan(tmp_path: Path) -> None:
         table.made(tmp_path)
 
 
+def test_block_scales_stand_beside_one_scale_where_rows_are_many(tmp_path: Path) -> None:
+    table = tables.TABLES["fp8-block-scales"]
+    survey = tmp_path / table.survey
+    survey.parent.mkdir(parents=True)
+    many = {"tensor": ("persistent 256x128 cluster 2", 400.4), "block": ("persistent 192x128 block scales", 300.2)}
+    few = {"tensor": ("few rows 8 k2 s5 split 1", 4.0), "block": ("persistent 128x64 block scales cluster 1", 3.0)}
+    lines = [
+        {"time": f"{size} {kind}", "best": best, "teraflops": speed}
+        for size, of in (("300x16x32", many), ("1x16x32", few))
+        for kind, (best, speed) in of.items()
+    ]
+    survey.write_text("\n".join(map(json.dumps, [{"device": "Some card"}, *lines])))
+    rows = table.made(tmp_path).splitlines()
+    assert rows[2:] == [
+        "| 300 x 16 x 32 | 400 | 256 x 128 | 300 | 192 x 128 | 0.75 |",
+        "",
+        f"Measured on one Some card (`{table.survey}`).",
+    ]
+    survey.write_text("\n".join(map(json.dumps, [{"device": "Some card"}, lines[0]])))
+    with pytest.raises(UsageError, match="KeyError, 'block'"):
+        table.made(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (
             block("others"),
-            "page.md: there is no table others; known are fp8-errors, fp8-teraflops, fp8-pairs, weights-",
+            "page.md: there is no table others; known are fp8-errors, fp8-teraflops, fp8-pairs, fp8-block-",
         ),
         ("<!-- survey:fp8-errors -->\n", "page.md: a table needs <!-- survey:NAME --> and <!-- /survey:NAME -->"),
         (block("fp8-errors").replace("\n", " "), "each on its own line"),

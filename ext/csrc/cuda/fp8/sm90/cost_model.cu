@@ -31,12 +31,11 @@ double persistent_microseconds(const Fp8GemmArguments& g, const Plan& plan, int 
   const int64_t waves = ceil_div(likely_tiles_of(plan, g), std::max<int64_t>(1, sms / plan.cluster));
   const double k_blocks = ceil_div(g.k, kFp8Block);
   // Two warpgroups leave the tensor cores idle where both add at a time. Tiles of 192 rows have three.
-  const double rounds = kernel.tile_m / 64.0;
   const double products = 1.0 * kernel.tile_m * kernel.tile_n * kFp8Block / kPairs;
   const double idle = kernel.tile_m == 128   ? cost.one_round_cycles
                       : kernel.tile_m == 256 ? cost.two_rounds_cycles
                                              : 0.0;
-  const double promotion = idle + (kernel.block_scales ? rounds * cost.scaled_cycles : 0.0);
+  const double promotion = idle + (kernel.block_scales ? cost.scaled_cycles : 0.0);
   const double tensor = (products + promotion) / cost.cycles_a_microsecond;
   const double block = slowest({tensor, cost.latency / kernel.stages});
   const double loop = static_cast<double>(waves) * (k_blocks * block + cost.end);
