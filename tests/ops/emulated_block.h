@@ -82,6 +82,7 @@ struct Block {
   int rank;
   std::vector<Warp> warps;
   std::map<uint32_t, Barrier> barriers;
+  uint32_t first_barrier = ~0u;
   std::map<int, Meet> named;
   int left = 0;
   int threads;
@@ -130,6 +131,9 @@ inline Barrier& barrier(uint32_t address) {
   auto it = all.find(address);
   if (it == all.end()) fail("barrier not initialised");
   return it->second;
+}
+inline int number_of_barrier(uint32_t address) {  // counted from the block's first
+  return static_cast<int>(address - blocks[address / kBlock - 1]->first_barrier) / 8;
 }
 inline void settle(Barrier& b) {
   if (b.pending < 0) fail("too many arrivals");
@@ -194,7 +198,7 @@ inline void run(dim3 whole_grid, int block, int bytes, int cluster) {
     for (uint32_t i = 0; i < kBlock * (cluster + 1) / 4; ++i)
       reinterpret_cast<uint32_t*>(arena)[i] = 0x7fc07fc0;  // NaN
     blocks.clear();
-    races::begin(arena, block * cluster);
+    races::begin(arena, kBlock * (cluster + 1), block * cluster);
     cluster_meet = Meet();
     cluster_threads = block * cluster;
     std::vector<std::unique_ptr<Block>> own;
@@ -412,12 +416,14 @@ inline void st_shared(uint32_t a, float x) { store_to(a, x); }
 inline void st_shared_v2(uint32_t a, float x, float y) { store_to(a, make_float2(x, y)); }
 inline void mbarrier_init(uint32_t a, uint32_t n) {
   if (a % 8) emulated::fail("alignment");
-  emulated::cur->block->barriers[a] = {(int)n, (int)n, 0, 0};
+  emulated::Block& block = *emulated::cur->block;
+  block.barriers[a] = {(int)n, (int)n, 0, 0};
+  block.first_barrier = std::min(block.first_barrier, a);
 }
 inline void fence_mbarrier_init() {}
 inline void mbarrier_arrive(uint32_t a) {
   auto& b = emulated::barrier(a);
-  races::release(b.coming);
+  if (races::arrives(emulated::number_of_barrier(a))) races::release(b.coming);
   --b.pending;
   emulated::settle(b);
   if (emulated::random() % 4 == 0) emulated::yield();
@@ -438,6 +444,7 @@ inline void bulk_copy_to_cluster(uint32_t to, uint32_t from, uint32_t bytes, uin
     if (emulated::blocks[to / emulated::kBlock - 1]->left == 0) emulated::fail("copy to a block that has gone");
     memcpy(emulated::at(to), emulated::at(from), bytes);
     emulated::Barrier& b = emulated::barrier(to_barrier);
+    races::send(emulated::at(from), bytes, asked, place, to_barrier, b.coming);
     races::land(emulated::at(to), bytes, asked, place, to_barrier, b.coming);
     b.tx -= bytes;
     emulated::settle(b);
@@ -452,7 +459,7 @@ inline void mbarrier_arrive_expect_tx(uint32_t a, uint32_t bytes) {
 }
 inline void mbarrier_wait(uint32_t a, uint32_t parity) {
   while (emulated::barrier(a).phase == parity) emulated::yield();
-  races::acquire(emulated::barrier(a).seen);
+  if (races::waits(emulated::number_of_barrier(a))) races::acquire(emulated::barrier(a).seen);
 }
 inline void mbarrier_wait_cluster(uint32_t a, uint32_t parity) { mbarrier_wait(a, parity); }
 inline void tma_load_5d(uint32_t shared, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, int u, int v,
@@ -650,13 +657,15 @@ inline uint64_t k_major_descriptor(uint32_t shared) { return matrix_descriptor(s
 inline uint64_t mn_major_descriptor(uint32_t shared, uint32_t rows_k) {
   return matrix_descriptor(shared, rows_k * 128, 1024);
 }
-inline float element(uint64_t desc, bool mn_major, int mn, int k, bool bf16, const races::Snapshot& asked) {
+inline float element(uint64_t desc, bool mn_major, int mn, int k, bool bf16, const races::Snapshot& asked,
+                     bool counts) {
   const uint32_t start = (desc & 0x3fff) << 4, lead = (desc >> 16 & 0x3fff) << 4, stride = (desc >> 32 & 0x3fff) << 4;
   uint32_t a = mn_major ? start + mn / 64 * lead + k / 8 * stride + k % 8 * 128 + mn % 64 * 2
                         : start + mn / 8 * stride + mn % 8 * 128 + k * 2;
   a ^= (a >> 7 & 7) << 4;
   uint16_t bits;
-  races::load_async(&bits, emulated::shared_memory() + a, 2, asked);
+  const int first_of_warp = emulated::cur->number - emulated::cur->lane;
+  races::load_for_product(&bits, emulated::shared_memory() + a, 2, asked, first_of_warp, counts);
   return number(bits, bf16);
 }
 template <typename T>
@@ -717,11 +726,13 @@ inline void perform(const emulated::Product& p) {
     emulated::warp_sync();
   } else
     for (int e = 0; e < 2; ++e)
-      for (int k = 0; k < 16; ++k) a[e][k] = element(p.a, p.ta, of_group * 16 + g + 8 * e, k, p.bf16, p.asked);
+      for (int k = 0; k < 16; ++k) {
+        a[e][k] = element(p.a, p.ta, of_group * 16 + g + 8 * e, k, p.bf16, p.asked, t == 0);
+      }
   for (int j = 0; j < p.n / 8; ++j)
     for (int h = 0; h < 2; ++h) {
       float b[16];
-      for (int k = 0; k < 16; ++k) b[k] = element(p.b, p.tb, 8 * j + 2 * t + h, k, p.bf16, p.asked);
+      for (int k = 0; k < 16; ++k) b[k] = element(p.b, p.tb, 8 * j + 2 * t + h, k, p.bf16, p.asked, g == 0);
       for (int e = 0; e < 2; ++e) {
         float& d = p.d[4 * j + 2 * e + h];
         double sum = p.scale ? d : 0;

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,14 +58,15 @@ def host(library: Path) -> ctypes.CDLL:
     return loaded
 
 
-def found(host: ctypes.CDLL, library: Path) -> list[str]:
-    """What was found since the last call, with the lines of both accesses."""
+def found(host: ctypes.CDLL, library: Path, place: Callable[[Path, int], str] | None = None) -> list[str]:
+    """What was found since the last call, with the lines of both accesses, or what `place` says of their addresses."""
+    place = place or lines
     maps = Path("/proc/self/maps").read_text().splitlines()
     base = next((int(line.split("-")[0], 16) for line in maps if str(library) in line), 0)
     told = []
     while (one := host.races_found()) is not None:
         kind, *places, rest = one.decode().split(" ", 3)
-        told.append(f"{kind} {' and '.join(lines(library, int(place, 16) - base - 1) for place in places)}, {rest}")
+        told.append(f"{kind} {' and '.join(place(library, int(one, 16) - base - 1) for one in places)}, {rest}")
     return sorted(told)
 
 

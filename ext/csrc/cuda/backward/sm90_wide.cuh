@@ -219,7 +219,6 @@ struct WideConsumer {
     const uint32_t stage = stage_of<C::q_stages>(at.i), o_stage = stage_of<C::o_stages>(at.i);
     Fragments weights;
     weigh<C, 0, steps>(p, s, shared.lse + stage * C::row_bytes, at.m * m, first_key());
-    release(shared.q_empty(stage));
     give(s);
     ptx::bar_arrive(weights_barrier, consumers);
     pack<T, 0, steps>(weights, s);
@@ -229,6 +228,9 @@ struct WideConsumer {
       const uint32_t next = at.i + 1;
       ptx::mbarrier_wait(shared.q_full(stage_of<C::q_stages>(next)), parity_of<C::q_stages>(next));
       issue_scores<C::head_dim>(s, left, q(stage_of<C::q_stages>(next)));
+      // Of lse, while the products run; the other warpgroup gives the stage back later still.
+      ptx::fence_proxy_async_shared();
+      release(shared.q_empty(stage));
       ptx::wgmma_wait_group<1>();
     } else {
       ptx::wgmma_wait_group<0>();
@@ -269,8 +271,8 @@ struct WideConsumer {
     ptx::mbarrier_wait_cluster(shared.ds_free(buffer), (at.i / 2 & 1) ^ 1);
     ptx::bar_sync(weights_barrier, consumers);
     differentiate(dp, ds, shared.d_sum + o_stage * C::row_bytes, own_ds(buffer));
-    release(shared.o_empty(o_stage));
     ptx::fence_proxy_async_shared();
+    release(shared.o_empty(o_stage));
     ptx::bar_sync(half_barrier, 128);
     if (thread() == 0) {
       const uint32_t own = own_ds(buffer), other = own_rank() ^ 1;
