@@ -232,8 +232,7 @@ __device__ __forceinline__ int own_key() {
   return t / 32 * 16 + t % 32 / 4;
 }
 
-// Every thread for itself: each has read rows of lse or d_sum there by ordinary loads, and has fenced them from TMA's
-// next copy.
+// Every thread for itself. Rows of lse or d_sum that it has read by ordinary loads it has fenced from TMA's next copy.
 __device__ __forceinline__ void release(uint32_t barrier) { ptx::mbarrier_arrive(barrier); }
 
 // Here and below Begin and End count steps of 16 queries.
