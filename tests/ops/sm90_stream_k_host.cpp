@@ -134,7 +134,8 @@ struct Row {
 extern "C" int share(int multiprocessors, int batch, int heads, int seq_q, int seq_kv, int head_dim, unsigned seed,
                      int* shared) {
   AttentionArguments a;
-  a.batch = batch, a.heads = a.kv_heads = heads, a.seq_q = seq_q, a.seq_kv = seq_kv, a.head_dim = a.value_dim = head_dim;
+  a.batch = batch, a.heads = a.kv_heads = heads, a.seq_q = seq_q, a.seq_kv = seq_kv,
+  a.head_dim = a.value_dim = head_dim;
   a.type = ScalarType::float16;
   std::vector<__half> out(static_cast<size_t>(batch) * heads * seq_q * head_dim);
   std::memset(out.data(), 0xff, out.size() * 2);
