@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the cases are imported by thei
 
 import backward_cases
 import cuda_llm_ops
+import decode_cases
 import decode_quantised_cases as decodes
 import fp8_cases
 import weight_only_cases
@@ -44,6 +45,7 @@ SETTLES = 0.02
 ON_A_GPU = {"cuda": fp8_cases.PROMISED_BITS, "cpu": None}
 KERNELS = (
     "weight_only_",
+    *("cluster_decode", "tma_decode", "cp_async_decode", "simt_decode"),
     "quantised_",
     "fp8_",
     "simt_fp8",
@@ -57,7 +59,7 @@ KERNELS = (
 
 TILES = re.compile(r"mma_backward_(?:keys|queries)_([a-z0-9]+)_(\d+(?:_\d+)?)(?:_(large|small))?")
 """Names of the backward's tiles: dtype, head_dims, and which devices they are for."""
-SHOWN = ("weight_only", "flash_decode 8-bit", "fp8", "quantize", "rms_norm", "swiglu", "flash_attention_backward")
+SHOWN = ("weight_only", "flash_decode", "fp8", "quantize", "rms_norm", "swiglu", "flash_attention_backward")
 """How their families begin in kernel_attributes()."""
 
 
@@ -116,6 +118,23 @@ def _decode(cache: torch.dtype, dtype: torch.dtype, words: dict[str, object]) ->
         case = decodes.small(dtype, cache, **words)  # type: ignore[arg-type]
         given = {key: one.to(DEVICE) if isinstance(one, Tensor) else one for key, one in case.arguments.items()}
         decodes.assert_right(cuda_llm_ops.flash_decode(**given).cpu(), case)
+
+    return call
+
+
+def decode_16() -> Iterator[tuple[str, Call]]:
+    """Of 16-bit caches, for one query token and for several."""
+    for name, words in decode_cases.kernels().items():
+        for dtype in HALVES:
+            yield f"decode-16 {name} {short(dtype)}", _decode_16(dtype, words)
+    yield "decode-16 d33 float32", _decode_16(torch.float32, decode_cases.kernels()["d33"])
+
+
+def _decode_16(dtype: torch.dtype, words: dict[str, Any]) -> Call:
+    def call() -> None:
+        case = decode_cases.small(dtype, **words)
+        given = {name: tensor.to(DEVICE) for name, tensor in case.arguments.items()}
+        decode_cases.assert_right(cuda_llm_ops.flash_decode(**given).cpu(), case)
 
     return call
 
@@ -220,6 +239,7 @@ def _backward(case: backward_cases.Case) -> Call:
 FAMILIES = {
     "weight-only": weight_only,
     "decode": decode,
+    "decode-16": decode_16,
     "fp8": fp8,
     "quantisers": quantisers,
     "backward": backward,

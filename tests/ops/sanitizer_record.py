@@ -56,6 +56,10 @@ SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 INSTANCES = {
     "weight_only_gemm": ("weight_only", ("weight_only_",)),
     "flash_decode, 8-bit caches": ("flash_decode 8-bit", ("quantised_",)),
+    "flash_decode, 16-bit caches": (
+        "flash_decode:",
+        ("cluster_decode", "tma_decode", "cp_async_decode", "simt_decode"),
+    ),
     "fp8_gemm": ("fp8_gemm", ("fp8_few_rows", "fp8_persistent", "simt_fp8")),
     "FP8 quantisers": (("quantize_fp8", "rms_norm_fp8", "swiglu_fp8"), ("fp8_rows", "fp8_squares")),
     "attention's backward": (
@@ -63,8 +67,8 @@ INSTANCES = {
         ("sums_kernel", "keys_kernel", "queries_kernel", "backward::kernel"),
     ),
 }
-"""What the table calls kernels: how their family begins in kernel_attributes(), and their names in `sanitized`. In the
-order of FAMILIES."""
+"""What the table calls kernels: how their family begins in kernel_attributes(), or all of it and a colon, and their
+names in `sanitized`. In the order of FAMILIES."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def instances(told: str, families: Sequence[str] = tuple(FAMILIES)) -> list[dict
         rows.append(
             {
                 "kernels": kind,
-                "built": sum(number for name, number in built if name.startswith(family)),
+                "built": sum(number for name, number in built if f"{name}:".startswith(family)),
                 "launched": sum(number for number, _ in own),
                 "launches": sum(times for _, times in own),
             }
