@@ -166,3 +166,9 @@ def test_logarithms_over_more_keys_count(host: ctypes.CDLL) -> None:
     whole = gradients(host, case, made)
     half = made._replace(lse=made.lse + 0.6931472)  # as many keys again, elsewhere
     assert torch.allclose(gradients(host, case, half)[2], whole[2] / 2, rtol=1e-5, atol=1e-6)
+
+
+def test_the_weight_of_a_single_key_is_one(host: ctypes.CDLL) -> None:
+    case = Case(torch.float32, 1, 3, 3, [5], [5], 64, 64, left=0, right=0, seed=7)
+    made = make(case)
+    assert torch.equal(gradients(host, case, made)[2], made.d_out)

@@ -32,7 +32,7 @@ struct GeneralParameters {
   int32_t section;
   float scale, scale_log2;  // scale * log2(e)
   AttentionOptions options;
-  float* factors;  // float32 alone: what the weights of each row are multiplied by
+  float* sums;  // float32 alone: what the weights of each row are divided by
 };
 
 // lse_2 and d_sum, of rows = batch * heads * seq_q. Of packed sequences batch is 1 and seq_q all rows of q.
@@ -71,7 +71,7 @@ inline GeneralParameters general_parameters(const BackwardArguments& a, float* r
   p.scale = static_cast<float>(a.scale);
   p.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
   p.options = a.options;
-  p.factors = a.type == GradientType::float32 ? rows + row_count(a) * 2 : nullptr;
+  p.sums = a.type == GradientType::float32 ? rows + row_count(a) * 2 : nullptr;
   // Without a mask all tiles are equally long, and one head after the other reads least. Otherwise as many heads as keep
   // what they read in the L2 cache.
   const bool unequal = packed || a.options.right < kEveryKey || a.options.left < kEveryKey;

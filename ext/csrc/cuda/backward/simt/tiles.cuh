@@ -26,7 +26,7 @@ struct Config {
 // A thread block's shared memory. Rows of what is owned and of what passes by.
 template <typename C>
 struct Shared {
-  float *q, *d_out, *k, *v, *weights, *ds, *lse, *d_sum, *factors;
+  float *q, *d_out, *k, *v, *weights, *ds, *lse, *d_sum, *sums;
 
   __device__ __forceinline__ explicit Shared(float* memory) {
     q = memory;
@@ -37,7 +37,7 @@ struct Shared {
     ds = weights + C::tile * (C::tile + 1);
     lse = ds + C::tile * (C::tile + 1);
     d_sum = lse + C::tile;
-    factors = d_sum + C::tile;
+    sums = d_sum + C::tile;
   }
 };
 
@@ -77,8 +77,8 @@ struct Block {
   __device__ __forceinline__ float* rows(void* tensor, const HeadStrides& stride, int head, int row) const {
     return static_cast<float*>(tensor) + batch * stride.batch + head * stride.head + row * stride.seq;
   }
-  // Factors: also those of the rows' weights.
-  template <bool Factors>
+  // Sums: also those of the rows' weights.
+  template <bool Sums>
   __device__ __forceinline__ void load_queries(const Shared<C>& shared, int head, int first) const {
     const int count = span.seq_q - first, row = span.first_q + first;
     load<C>(shared.q, rows(p.q, p.q_stride, head, row), p.q_stride.seq, count, p.head_dim, thread);
@@ -87,7 +87,7 @@ struct Block {
     for (int i = thread; i < C::tile; i += threads) {
       shared.lse[i] = i < count ? p.lse_2[at + i] : 0.0f;
       shared.d_sum[i] = i < count ? p.d_sum[at + i] : 0.0f;
-      if constexpr (Factors) shared.factors[i] = i < count ? p.factors[at + i] : 0.0f;
+      if constexpr (Sums) shared.sums[i] = i < count ? p.sums[at + i] : 1.0f;
     }
   }
   __device__ __forceinline__ void load_keys(const Shared<C>& shared, int kv_head, int first) const {
@@ -107,7 +107,7 @@ struct Block {
       float weight = 0.0f, ds = 0.0f;
       if (visible(span, first_q + query, first_key + key)) {
         const float dp = dot(shared.d_out + query * C::pitch, shared.v + key * C::pitch, p.value_dim);
-        weight = weight_of(shared, query, key) * shared.factors[query];
+        weight = weight_of(shared, query, key) / shared.sums[query];
         ds = weight * (dp - shared.d_sum[query]);
       }
       shared.weights[query * (C::tile + 1) + key] = weight;
@@ -195,7 +195,7 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
            p.head_dim, thread);
 }
 
-// Writes p.factors for a tile of queries: 1 over the sum of the row's weights.
+// Writes p.sums for a tile of queries.
 template <typename C>
 __device__ __forceinline__ void sums_body(const GeneralParameters& p, int tiles, float* memory, int block) {
   const Place place = Place::of(block, tiles, p.batch * p.heads, p.section * p.group);
@@ -227,7 +227,7 @@ __device__ __forceinline__ void sums_body(const GeneralParameters& p, int tiles,
     // A sum further from 1 than rounding explains is of logarithms over other keys too, and they count.
     const double most = own_sum * (1.0 + fabsf(shared.lse[thread]));
     const int64_t at_row = batch * p.row_stride.batch + head * p.row_stride.head + span.first_q + first_q + thread;
-    p.factors[at_row] = fabs(sum - 1.0) <= most ? static_cast<float>(1.0 / sum) : 1.0f;
+    p.sums[at_row] = fabs(sum - 1.0) <= most ? static_cast<float>(sum) : 1.0f;
   }
 }
 
