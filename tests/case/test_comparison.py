@@ -185,10 +185,11 @@ def test_an_error_of_the_card_that_no_kernel_causes_accuses_nobody() -> None:
 
 
 def test_a_case_behind_one_that_broke_the_card_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+    def broken(device: int) -> None:
         raise torch.AcceleratorError("CUDA error: device-side assert triggered\nCompile with TORCH_USE_CUDA_DSA")
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "synchronize", broken)
     one = judge(FakeClock(steady(0.95)), settings=Settings(device="cuda"))
     assert (one.verdict, one.reason) == (Verdict.UNDECIDED, Reason.DEVICE_LOST)
