@@ -66,6 +66,7 @@ class Watch:
     unknown: dict[str, str] = field(default_factory=dict)
     _nvml: Any = None
     _handle: Any = None
+    _full_hz: float | None = None
 
     def __post_init__(self) -> None:
         if self.uuid is None:
@@ -105,7 +106,9 @@ class Watch:
 
     def full_clock_hz(self) -> float | None:
         """The highest SM clock of the card, or None."""
-        return self._hertz("highest SM clock", "nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
+        if self._full_hz is None:  # it never changes, and every batch of rounds asks
+            self._full_hz = self._hertz("highest SM clock", "nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM")
+        return self._full_hz
 
     def note_clock(self, hertz: float | None) -> float | None:
         """Keep a reading of the SM clock, or NVML's if it is None or beyond the card's highest; return the kept value.

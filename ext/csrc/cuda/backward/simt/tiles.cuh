@@ -4,7 +4,7 @@
 // `Tile` queries and walks over the keys that they see. Both compute a tile's weights and their gradients in shared memory.
 // A thread sums elements Threads apart of its block's gradients, in registers.
 //
-// A logarithm near 10, rounded to float32, makes all weights of its row wrong by up to 5e-7, and by twice that in base 2.
+// A logarithm near 10, rounded to float32, makes all weights of its row wrong by up to 5e-7. In base 2 it is rounded again.
 // The sum of a row's weights shows that error: `sums_body` finds it before, and the others divide by it.
 #pragma once
 
@@ -170,8 +170,11 @@ __device__ __forceinline__ void keys_body(const GeneralParameters& p, int tiles,
   store<C>(at.rows(p.dk, p.dk_stride, kv_head, row), p.dk_stride.seq, dk, p.scale, rows, p.head_dim, thread);
 }
 
-template <typename C>
-__device__ __forceinline__ void queries_body(const GeneralParameters& p, int tiles, float* memory, int block) {
+// Walks with a tile of queries over the tiles of keys that they see: `each` gets what is in shared memory, the first
+// query and the first key; `end` the head and the first query, once no keys are left. Sums: of load_queries.
+template <typename C, bool Sums, typename Each, typename End>
+__device__ __forceinline__ void walk_over_keys(const GeneralParameters& p, int tiles, float* memory, int block,
+                                               const Each& each, const End& end) {
   const Place place = Place::of(block, tiles, p.batch * p.heads, p.section * p.group);
   const int batch = place.head / p.heads, head = place.head % p.heads, first_q = (tiles - 1 - place.tile) * C::tile;
   const attention::Span span = attention::span_of(p.options, batch, p.seq_q, p.seq_kv);
@@ -180,55 +183,56 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
   const Tiles walk = keys_seen_by(span, first_q, C::tile, C::tile);
   const Shared<C> shared(memory);
   const Block<C> at{p, span, batch, thread};
-  float dq[C::sums] = {};
-  at.template load_queries<true>(shared, head, first_q);
+  at.template load_queries<Sums>(shared, head, first_q);
   for (int i = 0; i < walk.count; ++i) {
     const int first_key = walk.begin + i * C::tile;
     __syncthreads();
     at.load_keys(shared, head / p.group, first_key);
     __syncthreads();
+    each(at, shared, first_q, first_key);
+  }
+  end(at, shared, head, first_q);
+}
+
+template <typename C>
+__device__ __forceinline__ void queries_body(const GeneralParameters& p, int tiles, float* memory, int block) {
+  float dq[C::sums] = {};
+  const auto each = [&](const Block<C>& at, const Shared<C>& shared, int first_q, int first_key) {
     at.weigh(shared, first_q, first_key);
     __syncthreads();
-    accumulate<C, true>(dq, shared.ds, shared.k, thread);
-  }
-  store<C>(at.rows(p.dq, p.dq_stride, head, span.first_q + first_q), p.dq_stride.seq, dq, p.scale, span.seq_q - first_q,
-           p.head_dim, thread);
+    accumulate<C, true>(dq, shared.ds, shared.k, at.thread);
+  };
+  const auto end = [&](const Block<C>& at, const Shared<C>&, int head, int first_q) {
+    store<C>(at.rows(p.dq, p.dq_stride, head, at.span.first_q + first_q), p.dq_stride.seq, dq, p.scale,
+             at.span.seq_q - first_q, p.head_dim, at.thread);
+  };
+  walk_over_keys<C, true>(p, tiles, memory, block, each, end);
 }
 
 // Writes p.sums for a tile of queries.
 template <typename C>
 __device__ __forceinline__ void sums_body(const GeneralParameters& p, int tiles, float* memory, int block) {
-  const Place place = Place::of(block, tiles, p.batch * p.heads, p.section * p.group);
-  const int batch = place.head / p.heads, head = place.head % p.heads, first_q = (tiles - 1 - place.tile) * C::tile;
-  const attention::Span span = attention::span_of(p.options, batch, p.seq_q, p.seq_kv);
-  if (first_q >= span.seq_q) return;
-  const int thread = static_cast<int>(threadIdx.x);
-  const Tiles walk = keys_seen_by(span, first_q, C::tile, C::tile);
-  const Shared<C> shared(memory);
-  const Block<C> at{p, span, batch, thread};
   double sum = 0.0;
-  at.template load_queries<false>(shared, head, first_q);
-  for (int i = 0; i < walk.count; ++i) {
-    const int first_key = walk.begin + i * C::tile;
-    __syncthreads();
-    at.load_keys(shared, head / p.group, first_key);
-    __syncthreads();
-    for (int j = thread; j < C::tile * C::tile; j += threads) {
-      const int query = j / C::tile, key = j % C::tile;
-      const bool sees = visible(span, first_q + query, first_key + key);
+  const auto each = [&](const Block<C>& at, const Shared<C>& shared, int first_q, int first_key) {
+    for (int i = at.thread; i < C::tile * C::tile; i += threads) {
+      const int query = i / C::tile, key = i % C::tile;
+      const bool sees = visible(at.span, first_q + query, first_key + key);
       shared.weights[query * (C::tile + 1) + key] = sees ? at.weight_of(shared, query, key) : 0.0f;
     }
     __syncthreads();
-    if (thread < C::tile) {
-      for (int key = 0; key < C::tile; ++key) sum += shared.weights[thread * (C::tile + 1) + key];
+    if (at.thread < C::tile) {
+      for (int key = 0; key < C::tile; ++key) sum += shared.weights[at.thread * (C::tile + 1) + key];
     }
-  }
-  if (thread < min(C::tile, span.seq_q - first_q)) {
+  };
+  const auto end = [&](const Block<C>& at, const Shared<C>& shared, int head, int first_q) {
+    if (at.thread >= min(C::tile, at.span.seq_q - first_q)) return;
     // A sum further from 1 than rounding explains is of logarithms over other keys too, and they count.
-    const double most = own_sum * (1.0 + fabsf(shared.lse[thread]));
-    const int64_t at_row = batch * p.row_stride.batch + head * p.row_stride.head + span.first_q + first_q + thread;
-    p.sums[at_row] = fabs(sum - 1.0) <= most ? static_cast<float>(sum) : 1.0f;
-  }
+    const double most = own_sum * (1.0 + fabsf(shared.lse[at.thread]));
+    const int64_t row = at.span.first_q + first_q + at.thread;
+    p.sums[at.batch * p.row_stride.batch + head * p.row_stride.head + row] =
+        fabs(sum - 1.0) <= most ? static_cast<float>(sum) : 1.0f;
+  };
+  walk_over_keys<C, false>(p, tiles, memory, block, each, end);
 }
 
 }  // namespace cuda_llm_ops::cuda::backward::simt

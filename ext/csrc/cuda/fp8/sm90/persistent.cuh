@@ -45,9 +45,6 @@ namespace cuda_llm_ops::cuda::fp8::sm90 {
 using cuda::sm90::Position;
 
 constexpr int kPanelBytes = 64 * 128, kPanels = 2;
-// Decided by measurements:
-constexpr bool kAheadWithBlockScales = true;  // see Tile::ahead
-constexpr bool kSkipsEmptyWaves = true;       // where a tile's rows end early
 
 template <typename P_, int Warpgroups, int Waves, int TileN, int Stages, bool BlockScales>
 struct Tile {
@@ -59,7 +56,7 @@ struct Tile {
   // While the tensor cores multiply, the next stage is waited for and its descriptors are made, and the last stage is
   // released, so that there are only additions between two waves. With three warpgroups the tensor cores are busy
   // meanwhile, and stages that are held longer cost more.
-  static constexpr bool ahead = Warpgroups == 2 && (!BlockScales || kAheadWithBlockScales);
+  static constexpr bool ahead = Warpgroups == 2;
   static constexpr int threads = (Warpgroups + 1) * 128;
   // A scheduler has 512 registers a lane for its warps, one of each warpgroup.
   static constexpr int producer_registers = Warpgroups == 3 ? 32 : 40, consumer_registers = Warpgroups == 3 ? 160 : 232;
@@ -432,8 +429,7 @@ __global__ void __launch_bounds__(Tile::threads, 1)
       };
       // A second wave without a row is left out, as where a group ends early in a tile. By a vote the compiler knows that
       // all threads of a warp go the same way, and so keeps stages in registers that they share.
-      const bool one_wave =
-          kSkipsEmptyWaves && Tile::waves == 2 && __any_sync(0xffffffff, tiles.row + Tile::wave_rows >= end);
+      const bool one_wave = Tile::waves == 2 && __any_sync(0xffffffff, tiles.row + Tile::wave_rows >= end);
       if (one_wave) {
         multiply_waves(std::integral_constant<int, 1>{});
       } else {
