@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -43,6 +44,8 @@ FEW_TESTS = "tests/perf/test_gemm.py tests/perf/test_attention.py::test_tiled_at
 PORTABLE_SERIES = r"^gates\.(attention|gemm)\.track_(candidate_seconds|rival_seconds|time_ratio|error_ratio)"
 SITE = ".perfsuite/site"
 SCREENSHOT = ("--screenshot", ".perfsuite/asv/page.png")
+MOST_UNSTEADY = 3
+"""Failed tests that run once more by themselves, where times are their own: more is no chance."""
 FUZZERS = 7
 """Tests of tests/fuzz, among which the time is divided."""
 CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
@@ -128,10 +131,27 @@ def typecheck(session: nox.Session) -> None:
 
 @nox.session(default=True, venv_params=TORCH_VENV)
 def tests(session: nox.Session) -> None:
-    """Build the extension and run every test that this machine can run; arguments after `--` go to pytest."""
+    """Build the extension and run every test that this machine can run; arguments after `--` go to pytest.
+
+    Without arguments, a few tests that failed beside others run once more by themselves, and are named.
+    """
     install_project(session)
     install_tools(session, "cluster")
-    session.run("pytest", *(session.posargs or ["-n", "auto"]))
+    if session.posargs:
+        session.run("pytest", *session.posargs)
+        return
+    failures = ROOT / ".pytest_cache/v/cache/lastfailed"
+    failures.unlink(missing_ok=True)
+    try:
+        session.run("pytest", "-n", "auto")
+    except nox.command.CommandFailed as error:
+        failed = list(json.loads(failures.read_text())) if failures.exists() else []
+        # pytest ends with 1 for failed tests alone: not for errors while it collects, nor for its own.
+        if error.reason != "Returned code 1" or not 0 < len(failed) <= MOST_UNSTEADY:
+            raise
+        session.warn(f"failed beside other tests, so once more by themselves: {', '.join(failed)}")
+        session.run("pytest", *failed)
+        session.warn(f"UNSTEADY, mend them: {', '.join(failed)} failed beside other tests and passed by themselves")
 
 
 @nox.session(default=False)
