@@ -64,7 +64,11 @@ class _Work:
     pieces: list[Piece]
     """Those that have not begun."""
     joins: bool = True
-    """True until its files have been joined."""
+    """True until its files have been joined, or a command has been made that does it."""
+    join: Piece | None = None
+    """That command, until it begins."""
+    joined: bool = False
+    """True if the record has all files that there are."""
     touched: bool = False
     """True once a command of it has begun in this call."""
     failed: list[str] = field(default_factory=list)
@@ -88,11 +92,13 @@ class Run:
         processors: int,
         sanitizer: str,
         tell: Callable[[str], None] = lambda text: print(text, flush=True),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """card: the folder of its records. seconds: of the call. processors: of each card."""
+        self._now = clock
         self.kept, self.card, self.cards, self.processors, self.tell = kept, card, cards, processors, tell
         self.sanitizer = sanitizer
-        self.begun = time.monotonic()
+        self.begun = self._now()
         self.end = self.begun + seconds
         self.cut_at = self.end - min(CLOSING, CLOSING_SHARE * seconds)
         self.stopped: str | None = None
@@ -133,6 +139,7 @@ class Run:
         finally:
             for process in self._processes:
                 process.ends.close()
+            self._processes.clear()
             for work in self.work.values():
                 self._judge(work)
             self.kept.write()
@@ -144,7 +151,7 @@ class Run:
         def stop(number: int, frame: object) -> None:
             if self.stopped is None:
                 self.stopped = signal.Signals(number).name
-                self.cut_at = time.monotonic()
+                self.cut_at = self._now()
                 self.end = min(self.end, self.cut_at + INTERRUPT_SECONDS + JOIN_SECONDS)
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -156,7 +163,7 @@ class Run:
 
     def _step(self, end: float) -> bool:
         """Look after what runs, begin what may begin; False if nothing is left to wait for before `end`."""
-        now = time.monotonic()
+        now = self._now()
         for process in list(self._processes):
             if process.child.poll() is not None:
                 self._ended(process)
@@ -177,8 +184,9 @@ class Run:
         """Commands that may begin as far as their own job goes, in the order of the jobs."""
         for work in self.work.values():
             if self._closing:
-                if piece := self._join(work):
-                    yield replace(work.at.job, cards=1, processors=0, least=0.0), piece
+                work.join = work.join or self._join(work)
+                if work.join:
+                    yield replace(work.at.job, cards=1, processors=0, least=0.0), work.join
                 continue
             turn = min((piece.turn for piece in work.pieces), default=0)
             begun = [one.running.piece for one in self._processes if one.running.job is work.at.job]
@@ -196,17 +204,17 @@ class Run:
         except Exception as error:  # a broken file of one job stops no other
             work.failed.append(f"join: {type(error).__name__}: {error}"[:200])
             return None
-        if words is None:
-            return None
-        piece = Piece(name=JOIN, words=words, seconds=JOIN_SECONDS)
-        work.pieces.append(piece)
-        return piece
+        work.joined = words is None
+        return None if words is None else Piece(name=JOIN, words=words, seconds=JOIN_SECONDS)
 
     def _start(self, chosen: Chosen) -> None:
-        now = time.monotonic()
+        now = self._now()
         job, piece, cards = chosen
         work = self.work[job.name]
-        work.pieces.remove(piece)
+        if piece is work.join:
+            work.join = None
+        else:
+            work.pieces.remove(piece)
         work.touched = True
         given = {"{seconds}": f"{max(1.0, self.cut_at - now - job.closing):.0f}", "{sanitizer}": self.sanitizer}
         words = [given.get(word, word) for word in piece.words]
@@ -256,12 +264,14 @@ class Run:
         self._processes.remove(process)
         for card in running.cards:
             card.running.remove(running)
-        spent = time.monotonic() - running.begun
+        spent = self._now() - running.begun
         work.state.seconds = round(work.state.seconds + spent, 1)
         if job.own_folder:
             shutil.rmtree(work.at.place / f"tmp-{piece.name}", ignore_errors=True)
         how = _how(process, code)
-        if how == WHOLE and piece.name != JOIN:
+        if piece.name == JOIN:
+            work.joined = how == WHOLE
+        elif how == WHOLE:
             work.state.ended.append(piece.name)
         if how == FAILED:
             work.failed.append(f"{piece.name}: exit code {code}")
@@ -272,7 +282,10 @@ class Run:
         """Interrupt what runs. From now on files are joined, and nothing else begins."""
         self._closing = True
         for process in self._processes:
-            process.cut, process.killed_at = True, min(time.monotonic() + INTERRUPT_SECONDS, self.end)
+            process.cut, process.killed_at = True, min(self._now() + INTERRUPT_SECONDS, self.end)
+            for card in process.running.cards:
+                card.running.remove(process.running)  # joining does not wait for its end
+            process.running.cards = ()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.child.pid, signal.SIGINT)
             self._say(f"{process.running.job.name} {process.running.piece.name} is cut: {self.stopped or 'no time'}")
@@ -280,13 +293,14 @@ class Run:
     def _judge(self, work: _Work) -> None:
         """Read the record of a job, and put it among the whole ones if it is."""
         at, state = work.at, work.state
+        self._join(work)  # what needs no command is done even without time
         begun = work.touched or any(one.is_file() for one in at.place.rglob("*"))
         state.state = "partial" if begun else "not begun"
         try:
             if at.record.exists():
                 whole, state.found = at.job.kind.found(at)
                 state.record = str(at.record.relative_to(self.kept.folder))
-                if whole and not work.joins:
+                if whole and work.joined and not work.pieces:
                     state.state, state.record = WHOLE, self._placed(at)
         except Exception as error:  # a broken file of one job stops no other
             work.failed.append(f"{at.record.name}: {type(error).__name__}: {error}"[:200])
@@ -306,7 +320,7 @@ class Run:
         return str(place.relative_to(self.kept.folder))
 
     def _say(self, text: str) -> None:
-        now = time.monotonic()
+        now = self._now()
         self.tell(f"[{now - self.begun:.0f} s, {max(0.0, self.end - now):.0f} left] {text}")
 
 

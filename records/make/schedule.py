@@ -78,6 +78,8 @@ def choose(
             # What may share a card leaves the others to what may not.
             free.sort(key=lambda card: -len(card.running))
             return Chosen(job, piece, free[: job.cards])
-        for card in sorted(cards, key=lambda card: card.free_at(now))[: job.cards]:
-            reserved.setdefault(card, card.free_at(now))
+        first = sorted(cards, key=lambda card: card.free_at(now))[: job.cards]
+        begins = max(card.free_at(now) for card in first)
+        for card in first:
+            reserved.setdefault(card, begins)
     return None
