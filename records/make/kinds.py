@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,14 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def _uncut(file: Path) -> bool:
+    return file.exists() and not findings.cut(_json(file))
+
+
+def _has(file: Path, names: Sequence[str]) -> bool:
+    return not findings.lacking(file, names)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Once:
     """One command. `{record}` is the file that it writes; cut, it begins from the start."""
@@ -36,7 +45,9 @@ class Once:
         if "whole" in ended:
             return []
         words = [one.replace("{record}", str(at.record)) for one in (*self.words, *at.options(self.of_card))]
-        return [Piece(name="whole", words=words, seconds=at.seconds, times=at.job.times, whole=lambda: self._whole(at))]
+        return [
+            Piece(name="whole", words=words, seconds=at.seconds, times=at.job.times, whole=partial(self._whole, at))
+        ]
 
     def _whole(self, at: At) -> bool:
         return at.record.exists() and self.read(at.record).whole
@@ -67,8 +78,9 @@ class Parts:
         words = [*self.words, *at.options(self.of_card), "--part", str(number), str(self.count)]
         words += ["--seconds", "{seconds}", "--out", str(file)]
         seconds = STARTS + at.seconds * at.job.beside / self.count
-        whole = lambda: file.exists() and not findings.cut(_json(file))  # noqa: E731
-        return Piece(name=f"part-{number}", words=words, seconds=seconds, times=at.job.times, whole=whole)
+        return Piece(
+            name=f"part-{number}", words=words, seconds=seconds, times=at.job.times, whole=partial(_uncut, file)
+        )
 
     def join(self, at: At) -> list[str] | None:
         files = sorted(map(str, at.place.glob("part-*.json")))
@@ -104,7 +116,7 @@ class Gates:
             words.append(f"--perf-record={at.place / name}.jsonl")
             environment = {outcomes.FOLDER: str(at.place), outcomes.PART: name, outcomes.SHARE: f"{lane}/{lanes}"}
             seconds = STARTS + left * at.seconds / lanes
-            whole = lambda own=f"{lane}/{lanes}": not left_of(at.place, own)  # noqa: E731
+            whole = partial(all_ended, at.place, f"{lane}/{lanes}")
             found.append(
                 Piece(
                     name=name, words=words, seconds=seconds, times=True, environment=environment, codes=PYTEST,
@@ -126,10 +138,10 @@ class Gates:
         return findings.gates(at.record, every, known)
 
 
-def left_of(place: Path, share: str) -> list[str]:
-    """Tests of a share that have not ended; one name that is none before anything was collected."""
+def all_ended(place: Path, share: str) -> bool:
+    """True if every test of a share has ended."""
     every, known = outcomes.read(place)
-    return outcomes.chosen(every, known, share) if every else ["nothing was collected"]
+    return bool(every) and not outcomes.chosen(every, known, share)
 
 
 def pytest_words(tests: Sequence[str], options: Sequence[str], of_card: Sequence[str]) -> list[str]:
@@ -168,7 +180,7 @@ class Exploits:
         words = pytest_words(self.tests, (), at.options(self.of_card))
         return Piece(
             name=name, words=words, seconds=seconds, turn=int(alone), times=True, environment=environment, codes=PYTEST,
-            whole=lambda: not left_of(at.place, share),
+            whole=partial(all_ended, at.place, share),
         )  # fmt: skip
 
     def join(self, at: At) -> None:
@@ -259,7 +271,7 @@ class Sections:
         for names, (seconds, words) in self.commands.items():
             if names not in ended:
                 file = at.place / f"{names}.json"
-                whole = lambda file=file, names=names: findings.lacking(file, names.split(",")) == []  # noqa: E731
+                whole = partial(_has, file, names.split(","))
                 line = [*words, "--output", str(file), *at.options()]
                 found.append(Piece(name=names, words=line, seconds=seconds, times=True, whole=whole))
         return found
@@ -292,7 +304,7 @@ class Outputs:
             Piece(
                 name=name, words=[*self.words, str(at.record), name], seconds=at.seconds / len(self.names), times=True,
                 codes=FINISHED,
-                whole=lambda name=name: (at.record / f"{name}.txt").exists(),
+                whole=(at.record / f"{name}.txt").exists,
             )
             for name in left
         ]  # fmt: skip

@@ -119,7 +119,9 @@ def test_what_the_time_cuts_is_kept_and_continued(tmp_path: Path) -> None:
 
 def test_a_command_that_ignores_an_interrupt_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    deaf = "signal.signal(signal.SIGINT, signal.SIG_IGN); (place.parent / 'ready').touch(); wait_for('what never comes')"
+    deaf = (
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); (place.parent / 'ready').touch(); wait_for('what never comes')"
+    )
     # At second 60 all time is over.
     kept = made(folder, [job("deaf", bodies=deaf)], seconds=50.0, clock=cut_when_ready(folder / "ready", then=60.0))
     assert states(kept) == {"deaf": "partial"}
