@@ -157,19 +157,19 @@ JOBS = (
     Job(
         name="corpus", record="corpus.json", seconds=330, times=True,
         small=("--device", "cpu", "--drawn", "4"),
-        kind=Once(words=(*CORPUS, "modules", "calls"), of_card=CUDA, read=findings.rows),
+        kind=Once(words=(*CORPUS, "modules", "calls"), of_card=CUDA, read=findings.rows, resumes=True),
     ),
     Job(
         name="compiled", record="compiled.json", seconds=580, times=True, needs=("triton",),
-        kind=Once(words=(*CORPUS, "compiled"), of_card=CUDA, read=findings.rows),
+        kind=Once(words=(*CORPUS, "compiled"), of_card=CUDA, read=findings.rows, resumes=True),
     ),
     Job(
         name="liger", record="liger.json", seconds=220, times=True, needs=("liger_kernel", "triton"),
-        kind=Once(words=(*CORPUS, "liger"), of_card=CUDA, read=findings.rows),
+        kind=Once(words=(*CORPUS, "liger"), of_card=CUDA, read=findings.rows, resumes=True),
     ),
     Job(
         name="large", record="large.json", seconds=60, times=True,
-        kind=Once(words=(*CORPUS, "large"), of_card=CUDA, read=findings.rows),
+        kind=Once(words=(*CORPUS, "large"), of_card=CUDA, read=findings.rows, resumes=True),
     ),
     Job(
         name="faults", record="faults.json", seconds=240, times=True,

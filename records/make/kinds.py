@@ -34,7 +34,7 @@ def _has(file: Path, names: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Once:
-    """One command. `{record}` is the file that it writes; cut, it begins from the start."""
+    """One command. `{record}` is the file that it writes. Cut, it begins from the start, or it continues that file."""
 
     words: Sequence[str]
     read: Callable[[Path], Found]

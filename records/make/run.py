@@ -71,6 +71,8 @@ class _Work:
     """True if the record has all files that there are."""
     touched: bool = False
     """True once a command of it has begun in this call."""
+    unfinished: bool = False
+    """True once a command has ended in this call without doing all of its work."""
     failed: list[str] = field(default_factory=list)
 
 
@@ -117,6 +119,8 @@ class Run:
             return None
         place = self.kept.folder / _folder_name(job)
         (place / "record").mkdir(parents=True, exist_ok=True)
+        if self.card == CPU:
+            job = replace(job, cards=1)
         at = At(job, place, self.card, len(self.cards))
         return _Work(at, state, job.kind.pieces(at, frozenset(state.ended)))
 
@@ -273,6 +277,7 @@ class Run:
             work.joined = how == WHOLE
         elif how == WHOLE:
             work.state.ended.append(piece.name)
+        work.unfinished |= how != WHOLE
         if how == FAILED:
             work.failed.append(f"{piece.name}: exit code {code}")
         self._say(f"{job.name} {piece.name}: {how}, exit code {code}, {spent:.0f} s")
@@ -300,7 +305,7 @@ class Run:
             if at.record.exists():
                 whole, state.found = at.job.kind.found(at)
                 state.record = str(at.record.relative_to(self.kept.folder))
-                if whole and work.joined and not work.pieces:
+                if whole and work.joined and not work.pieces and not work.unfinished:
                     state.state, state.record = WHOLE, self._placed(at)
         except Exception as error:  # a broken file of one job stops no other
             work.failed.append(f"{at.record.name}: {type(error).__name__}: {error}"[:200])

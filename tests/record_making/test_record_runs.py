@@ -117,6 +117,14 @@ def test_what_the_time_cuts_is_kept_and_continued(tmp_path: Path) -> None:
     assert begun == ["a", "b", "b", "later"], "what was whole was done again"
 
 
+def test_a_record_whose_command_was_cut_is_not_whole_though_it_can_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    early = '(place / "cut.part").write_text("{}")' + CUT
+    kept = made(folder, [job("cut", bodies=early)], seconds=50.0, clock=cut_when_ready(folder / "ready"))
+    assert states(kept) == {"cut": "partial"}
+    assert kept.jobs["cut"].found == "1 of 1 parts"
+
+
 def test_a_command_that_ignores_an_interrupt_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     deaf = (
