@@ -176,7 +176,8 @@ JOBS = (
         kind=Once(words=("-m", "tests.corpus.faults", "--out", "{record}"), of_card=CUDA, read=findings.rows),
     ),
     Job(
-        name="levers", record="levers.json", seconds=60, times=True, small=("--tiny",),
+        name="levers", record="levers.json", seconds=60, times=True,
+        small=("--tiny", "--batch", "1", "--context", "64", "--prefill", "16", "--rounds", "2"),
         kind=Once(
             words=("-m", "cuda_llm_ops.levers", "--batch", "1", "16", "64", "--context", "8192", "--prefill", "2048",
                    "--output", "{record}"),
@@ -184,7 +185,7 @@ JOBS = (
         ),
     ),
     Job(
-        name="training", record="training.json", seconds=120, times=True, small=("--tiny",),
+        name="training", record="training.json", seconds=120, times=True, small=("--tiny", "--steps", "4", "--seeds", "1"),
         kind=Once(words=("-m", "cuda_llm_ops.training", "--output", "{record}"), read=findings.rows),
     ),
 )  # fmt: skip
