@@ -185,7 +185,8 @@ JOBS = (
         ),
     ),
     Job(
-        name="training", record="training.json", seconds=120, times=True, small=("--tiny", "--steps", "4", "--seeds", "1"),
+        name="training", record="training.json", seconds=120, times=True,
+        small=("--tiny", "--steps", "4", "--seeds", "1"),
         kind=Once(words=("-m", "cuda_llm_ops.training", "--output", "{record}"), read=findings.rows),
     ),
 )  # fmt: skip

@@ -238,7 +238,7 @@ class Survey:
         cards = at.place / "cards"
         cards.mkdir(exist_ok=True)
         if not (own := cards / at.card).is_symlink():  # it writes into the folder of a card
-            own.symlink_to(at.record.parent)
+            own.symlink_to(Path("..", at.record.parent.name))
         return ["-m", "cuda_llm_ops.survey", "--official", "--records", str(cards)]
 
     def pieces(self, at: At, ended: frozenset[str]) -> list[Piece]:
