@@ -22,6 +22,8 @@ MAIN_GATES = (
 SHORT_GATES = ("tests/perf/test_gemm.py", "tests/perf/test_attention.py")
 RANDOM = ("-m", "tests.ops.random_errors", "--configurations", "2000")
 THOUSAND = ("-m", "tests.judge.thousand")
+JOBS_OF_JUDGE = ("--jobs", "1000", "--seconds", "200")
+"""No job is sent later than that; the record says how many were."""
 CORPUS = ("-m", "tests.corpus", "--out", "{record}", "--what")
 CUDA = ("--device", "cuda")
 PORTABLE_GATES = ("--perf-portable", "--perf-seconds=0.2")
@@ -82,12 +84,12 @@ JOBS = (
     Job(
         name="judge-http", record="judge.json", sections=True, seconds=240, times=True, cards=2,
         needs=("fastapi", "uvicorn", "triton", "bubblewrap"), small=("--jobs", "12"),
-        kind=Sections(commands={"http": (240, (*THOUSAND, "--http", "--jobs", "1000", "--workers", "2"))}),
+        kind=Sections(commands={"http": (240, (*THOUSAND, "--http", "--workers", "2", *JOBS_OF_JUDGE))}),
     ),
     Job(
         name="judge-ray", record="judge.json", sections=True, seconds=240, times=True, cards=2,
         needs=("ray", "triton", "bubblewrap"), small=("--jobs", "12"),
-        kind=Sections(commands={"ray": (240, (*THOUSAND, "--ray", "--jobs", "1000"))}),
+        kind=Sections(commands={"ray": (240, (*THOUSAND, "--ray", *JOBS_OF_JUDGE))}),
     ),
     Job(
         name="judge-perf-ray", record="judge.json", sections=True, seconds=200, times=True, cards=2, needs=("ray",),
