@@ -12,6 +12,9 @@ from perfsuite.record.store import read_run
 
 from .job import Found
 
+JUDGED = {0, 1, 20}
+"""Exit codes of a suite that judged all of its cases."""
+
 
 def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
@@ -109,7 +112,13 @@ def survey(path: Path) -> Found:
 def lacking(path: Path, names: Sequence[str]) -> list[str]:
     """Objects that a record of sections lacks, or that it has in part."""
     record = _read(path) if path.exists() else {}
-    return [name for name in names if not record.get(name, {"whole": False}).get("whole", True)]
+    return [name for name in names if name not in record or not _ended(record[name])]
+
+
+def _ended(section: dict[str, Any]) -> bool:
+    """False for a section of a run that goes on, or of a suite that did not end by itself."""
+    suites = [one["exit"] for one in section.values() if isinstance(one, dict) and "exit" in one]
+    return bool(section.get("whole", True)) and set(suites) <= JUDGED
 
 
 def sections(path: Path, names: Sequence[str]) -> Found:

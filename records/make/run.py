@@ -315,7 +315,7 @@ class Run:
 
     def _placed(self, at: At) -> str:
         """Copy a whole record to where --take finds it."""
-        name = at.job.record.replace(".json", f"-{_folder_name(at.job)}.json") if at.job.sections else at.job.record
+        name = f"{_folder_name(at.job)}.json" if at.job.sections else at.job.record
         place = self.kept.folder / self.card / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if at.record.is_dir():

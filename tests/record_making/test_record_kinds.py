@@ -139,10 +139,11 @@ def test_objects_of_a_record_are_put_together(place: Path) -> None:
     assert job.kind.found(here) == (False, "in-process, isolated; 0 faults; left: cards, triton, cuda")
 
 
-def test_a_section_that_goes_on_is_not_whole(tmp_path: Path) -> None:
-    file = tmp_path / "judge.json"
-    file.write_text('{"http": {"whole": false}, "ray": {"whole": true}}')
-    assert findings.lacking(file, ["http", "ray"]) == ["http"]
+def test_a_section_that_goes_on_or_was_cut_is_not_whole(tmp_path: Path) -> None:
+    file, ended, cut = tmp_path / "judge.json", {"exit": 20}, {"exit": None}
+    suites = {"perf-ray": {"plain": ended, "ray": cut}, "perf": {"plain": ended, "auto": ended}}
+    file.write_text(json.dumps({"http": {"whole": False}, "ray": {"whole": True}, **suites}))
+    assert findings.lacking(file, ["http", "ray", "perf-ray", "perf", "cards"]) == ["http", "perf-ray", "cards"]
 
 
 def test_the_outcomes_of_tests_are_written_and_left_out(
