@@ -48,11 +48,6 @@ class At:
         """The record before it is known to be whole."""
         return self.place / "record" / Path(self.job.record).name
 
-    @property
-    def seconds(self) -> float:
-        """How long the whole job is expected to take on one card."""
-        return self.job.seconds
-
     def options(self, of_card: Sequence[str] = ()) -> tuple[str, ...]:
         """Words for a card, or those of a try without one."""
         return tuple(self.job.small or ()) if self.card == CPU else tuple(of_card)

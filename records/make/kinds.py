@@ -46,7 +46,7 @@ class Once:
             return []
         words = [one.replace("{record}", str(at.record)) for one in (*self.words, *at.options(self.of_card))]
         return [
-            Piece(name="whole", words=words, seconds=at.seconds, times=at.job.times, whole=partial(self._whole, at))
+            Piece(name="whole", words=words, seconds=at.job.seconds, times=at.job.times, whole=partial(self._whole, at))
         ]
 
     def _whole(self, at: At) -> bool:
@@ -77,7 +77,7 @@ class Parts:
         file = at.place / f"part-{number}.json"
         words = [*self.words, *at.options(self.of_card), "--part", str(number), str(self.count)]
         words += ["--seconds", "{seconds}", "--out", str(file)]
-        seconds = STARTS + at.seconds * at.job.beside / self.count
+        seconds = STARTS + at.job.seconds * at.job.beside / self.count
         return Piece(
             name=f"part-{number}", words=words, seconds=seconds, times=at.job.times, whole=partial(_uncut, file)
         )
@@ -115,7 +115,7 @@ class Gates:
             words = [*pytest_words(self.tests, self.options, at.options(self.of_card))]
             words.append(f"--perf-record={at.place / name}.jsonl")
             environment = {outcomes.FOLDER: str(at.place), outcomes.PART: name, outcomes.SHARE: f"{lane}/{lanes}"}
-            seconds = STARTS + left * at.seconds / lanes
+            seconds = STARTS + left * at.job.seconds / lanes
             whole = partial(all_ended, at.place, f"{lane}/{lanes}")
             found.append(
                 Piece(
@@ -170,9 +170,9 @@ class Exploits:
         share = len(left) / len(every) if every else 1.0
         found = []
         for lane in range(self.lanes if left or not every else 0):
-            seconds = STARTS + share * at.seconds * at.job.beside / self.lanes
+            seconds = STARTS + share * at.job.seconds * at.job.beside / self.lanes
             found.append(self._piece(at, f"run-{begun + lane}", f"{lane}/{self.lanes}", seconds))
-        return [*found, self._piece(at, "alone", "0/1", STARTS + 0.1 * at.seconds, alone=True)]
+        return [*found, self._piece(at, "alone", "0/1", STARTS + 0.1 * at.job.seconds, alone=True)]
 
     def _piece(self, at: At, name: str, share: str, seconds: float, *, alone: bool = False) -> Piece:
         environment = {outcomes.FOLDER: str(at.place), outcomes.PART: name, outcomes.SHARE: share, **self.environment}
@@ -207,7 +207,7 @@ class Calibration:
         words += ["--after", *map(str, before)] if before else []
         have = _json(at.record) if at.record.exists() else {}
         share = 1.0 - findings.gates_of(have) / max(1, sum(self._asked()))
-        seconds = STARTS + max(0.05, share) * at.seconds
+        seconds = STARTS + max(0.05, share) * at.job.seconds
         # Its file is a part whatever it lacks; only the joined record says whether that is all.
         return [Piece(name=f"part-{begun}", words=words, seconds=seconds, times=True)]
 
@@ -246,7 +246,7 @@ class Survey:
         for number in range(1, self.parts + 1):
             if (name := f"part-{number}") not in ended:
                 words = [*self._words(at), "--part", f"{number}/{self.parts}", "--seconds", "{seconds}"]
-                seconds = STARTS + at.seconds / self.parts
+                seconds = STARTS + at.job.seconds / self.parts
                 found.append(Piece(name=name, words=words, seconds=seconds, times=True, codes=FINISHED))
         return found
 
@@ -302,7 +302,7 @@ class Outputs:
         left = [name for name in self.names if name not in ended]
         return [
             Piece(
-                name=name, words=[*self.words, str(at.record), name], seconds=at.seconds / len(self.names), times=True,
+                name=name, words=[*self.words, str(at.record), name], seconds=at.job.seconds / len(self.names), times=True,
                 codes=FINISHED,
                 whole=(at.record / f"{name}.txt").exists,
             )
