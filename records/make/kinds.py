@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,7 +108,7 @@ class Gates:
         every, known = outcomes.read(at.place)
         if every and not set(every) - known.keys():
             return []
-        begun, lanes = len(list(at.place.glob("*.outcomes"))), min(self.lanes, at.cards)
+        begun, lanes = _next(at.place), min(self.lanes, at.cards)
         left = 1.0 - len(known) / len(every) if every else 1.0
         found = []
         for lane in range(lanes):
@@ -138,6 +139,12 @@ class Gates:
         return findings.gates(at.record, every, known)
 
 
+def _next(place: Path) -> int:
+    """The number of the next run: one that no file of an earlier run has."""
+    numbers = [int(found[1]) for one in place.iterdir() if (found := re.match(r"run-(\d+)\.", one.name))]
+    return max(numbers, default=-1) + 1
+
+
 def all_ended(place: Path, share: str) -> bool:
     """True if every test of a share has ended."""
     every, known = outcomes.read(place)
@@ -166,7 +173,7 @@ class Exploits:
         failed = [one for one, outcome in known.items() if outcome == "failed"]
         if every and not left and (not failed or "alone" in ended):
             return []
-        begun = len(list(at.place.glob("*.outcomes")))
+        begun = _next(at.place)
         share = len(left) / len(every) if every else 1.0
         found = []
         for lane in range(self.lanes if left or not every else 0):
@@ -302,9 +309,8 @@ class Outputs:
         left = [name for name in self.names if name not in ended]
         return [
             Piece(
-                name=name, words=[*self.words, str(at.record), name], seconds=at.job.seconds / len(self.names), times=True,
-                codes=FINISHED,
-                whole=(at.record / f"{name}.txt").exists,
+                name=name, words=[*self.words, str(at.record), name], seconds=at.job.seconds / len(self.names),
+                times=True, codes=FINISHED, whole=(at.record / f"{name}.txt").exists,
             )
             for name in left
         ]  # fmt: skip

@@ -64,6 +64,9 @@ def test_gates_are_shared_by_cards_and_continued(place: Path) -> None:
     assert piece.name == "run-1"
     assert piece.seconds == pytest.approx(15 + job.seconds / 4)
     assert not piece.whole()
+    (place / "run-4.partial.jsonl").touch()
+    (later,) = job.kind.pieces(at(job, place), NONE)
+    assert later.name == "run-5", "a record of a run that was cut before its first test is not overwritten"
     outcome(place, "run-1", {"test": "d", "outcome": "failed"})
     assert piece.whole()
     assert job.kind.pieces(at(job, place), NONE) == []
