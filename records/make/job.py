@@ -23,6 +23,8 @@ class Piece:
     """How long it is expected to take."""
     turn: int = 0
     """Pieces of a turn begin when those of all earlier turns have ended."""
+    needed: Callable[[], bool] = lambda: True
+    """Called before it begins: False if the earlier turns have left nothing to do."""
     times: bool = False
     """True if nothing else may run on its card, apart from pieces of the same job."""
     environment: Mapping[str, str] = field(default_factory=dict)

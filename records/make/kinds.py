@@ -139,6 +139,15 @@ class Gates:
         return findings.gates(at.record, every, known)
 
 
+def _always() -> bool:
+    return True
+
+
+def _failed_or_left(place: Path) -> bool:
+    every, known = outcomes.read(place)
+    return not all_ended(place, "0/1") or any(known[one] == "failed" for one in every)
+
+
 def _next(place: Path) -> int:
     """The number of the next run: one that no file of an earlier run has."""
     numbers = [int(found[1]) for one in place.iterdir() if (found := re.match(r"run-(\d+)\.", one.name))]
@@ -170,8 +179,7 @@ class Exploits:
     def pieces(self, at: At, ended: frozenset[str]) -> list[Piece]:
         every, known = outcomes.read(at.place)
         left = set(every) - known.keys()
-        failed = [one for one, outcome in known.items() if outcome == "failed"]
-        if every and not left and (not failed or "alone" in ended):
+        if every and (not _failed_or_left(at.place) or (not left and "alone" in ended)):
             return []
         begun = _next(at.place)
         share = len(left) / len(every) if every else 1.0
@@ -187,7 +195,7 @@ class Exploits:
         words = pytest_words(self.tests, (), at.options(self.of_card))
         return Piece(
             name=name, words=words, seconds=seconds, turn=int(alone), times=True, environment=environment, codes=PYTEST,
-            whole=partial(all_ended, at.place, share),
+            needed=partial(_failed_or_left, at.place) if alone else _always, whole=partial(all_ended, at.place, share),
         )  # fmt: skip
 
     def join(self, at: At) -> None:

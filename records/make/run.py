@@ -195,7 +195,15 @@ class Run:
             turn = min((piece.turn for piece in work.pieces), default=0)
             begun = [one.running.piece for one in self._processes if one.running.job is work.at.job]
             if all(piece.turn == turn for piece in begun):
+                if turn and not begun:
+                    self._leave_out(work)
                 yield from ((work.at.job, piece) for piece in work.pieces if piece.turn == turn)
+
+    def _leave_out(self, work: _Work) -> None:
+        """Count what is not needed as done."""
+        spare = [piece for piece in work.pieces if not piece.needed()]
+        work.pieces = [piece for piece in work.pieces if piece not in spare]
+        work.state.ended += [piece.name for piece in spare]
 
     def _join(self, work: _Work) -> Piece | None:
         """The command that joins the files of a job; None if it is done or there is nothing to join."""

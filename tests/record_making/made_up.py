@@ -40,6 +40,10 @@ class MadeUp:
     seconds: float = 1.0
     times: bool = True
     resumes: bool = True
+    last: Sequence[str] = ()
+    """Parts that begin when the others have ended."""
+    spare: Sequence[str] = ()
+    """Those of them for which nothing is left to do."""
 
     def pieces(self, at: At, ended: frozenset[str]) -> list[Piece]:
         return [self._piece(at, name) for name in self.bodies if name not in ended]
@@ -47,7 +51,10 @@ class MadeUp:
     def _piece(self, at: At, name: str) -> Piece:
         file = at.place / f"{name}.part"
         words = ["-c", BEGIN + self.bodies[name] + END, str(at.place), name, "{seconds}"]
-        return Piece(name=name, words=words, seconds=self.seconds, times=self.times, whole=file.exists)
+        return Piece(
+            name=name, words=words, seconds=self.seconds, times=self.times, whole=file.exists,
+            turn=int(name in self.last), needed=lambda: name not in self.spare,
+        )  # fmt: skip
 
     def join(self, at: At) -> Sequence[str] | None:
         files = sorted(map(str, at.place.glob("*.part")))
@@ -62,7 +69,8 @@ class MadeUp:
 def job(name: str, *, bodies: dict[str, str] | str = "", seconds: float = 1.0, **more: Any) -> Job:
     """A job; with one body its only part has the job's name."""
     parts = bodies if isinstance(bodies, dict) else {name: bodies}
-    kind = MadeUp(bodies=parts, seconds=seconds, times=more.get("times", True), resumes=more.pop("resumes", True))
+    of_kind = {name: more.pop(name) for name in ("resumes", "last", "spare") if name in more}
+    kind = MadeUp(bodies=parts, seconds=seconds, times=more.get("times", True), **of_kind)
     given = {"record": f"{name}.json", "times": True, "small": (), "least": 0.0, "closing": 0.0, **more}
     return Job(name=name, kind=kind, seconds=seconds, **given)
 

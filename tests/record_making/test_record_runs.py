@@ -84,6 +84,16 @@ def test_two_cards_work_at_once_and_jobs_that_time_are_alone_on_theirs(tmp_path:
             assert {one, other} == {"bits", "calls"}
 
 
+def test_a_later_turn_waits_for_the_earlier_one_and_is_left_out_if_it_is_not_needed(tmp_path: Path) -> None:
+    bodies = {"last": "", "a": "", "b": "", "spare": ""}
+    turns = job("turns", bodies=bodies, beside=4, last=("last", "spare"), spare=("spare",))
+    kept = made(tmp_path / "run", [turns], cards=2)
+    begun = [name for name, _, what in journal(tmp_path / "run") if what == "begin"]
+    assert set(begun[:2]) == {"a", "b"}
+    assert begun[2:] == ["last"]
+    assert sorted(kept.jobs["turns"].ended) == ["a", "b", "last", "spare"]
+
+
 def test_a_job_of_two_cards_sees_both(tmp_path: Path) -> None:
     both = job("both", cards=2)
     made(tmp_path / "run", [both, job("one")], cards=2)
