@@ -22,7 +22,7 @@ def take(kept: Kept, jobs: Sequence[Job], records: Path, root: Path) -> list[tup
     found = []
     for job in jobs:
         state = kept.jobs.get(job.name)
-        if state is None or state.state == "not begun":
+        if state is None or state.state == "not begun" or state.state.startswith("lacks "):
             continue
         reason = refused or _of_one(kept, job)
         if reason is None:

@@ -50,8 +50,8 @@ def taken(kept: Kept, root: Path, *jobs: Job) -> dict[str, str]:
 def test_whole_records_are_taken_and_partial_ones_refused_by_name(checkout: Path) -> None:
     head = git(checkout, "rev-parse", "HEAD")
     kept = run_of(checkout, head, {"one": {"environment": {"commit": head, "dirty": False}}})
-    kept.jobs |= {"cut": State("partial", record="cut/record/cut.json"), "never": State()}
-    told = taken(kept, checkout, job("one"), job("cut"), job("never"), job("other"))
+    kept.jobs |= {"cut": State("partial", record="cut/record/cut.json"), "never": State(), "two": State("lacks a card")}
+    told = taken(kept, checkout, job("one"), job("cut"), job("never"), job("two"), job("other"))
     assert told == {"one": "taken", "cut": "refused: it is partial"}
     assert json.loads((checkout / "records/h200/one.json").read_text())["environment"]["commit"] == head
     assert [one.name for one in (checkout / "records/h200").iterdir()] == ["one.json"]
