@@ -3,6 +3,9 @@
 The variable RECORDS_OUTCOMES names a folder, and RECORDS_PART the file in it that this run writes. Tests that have
 ended in a file of the folder are left out. With RECORDS_SHARE=1/3 only every third test is run, from the second on: of
 all tests, so that runs that begin at different times share them without overlap.
+
+The variables are taken out of the environment, so that the plugin does nothing in a pytest that this run starts, such
+as one that measures a suspect again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ import pytest
 FOLDER, PART, SHARE = "RECORDS_OUTCOMES", "RECORDS_PART", "RECORDS_SHARE"
 AGAIN = "RECORDS_FAILED_AGAIN"
 """If set, tests that failed are run once more."""
-_phases: dict[str, dict[str, str]] = {}
 
 
 def read(folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -55,25 +57,37 @@ def outcome_of(phases: dict[str, str]) -> str:
     return phases.get("call", phases.get("setup", "error"))
 
 
-def _write(line: dict[str, Any]) -> None:
-    with Path(os.environ[FOLDER], f"{os.environ[PART]}.outcomes").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+class Outcomes:
+    """The hooks of a run that has a part."""
+
+    def __init__(self, folder: Path, part: str, share: str, *, again: bool) -> None:
+        self._folder, self._part, self._share, self._again = folder, part, share, again
+        self._phases: dict[str, dict[str, str]] = {}
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with (self._folder / f"{self._part}.outcomes").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out what has ended, and what is another run's."""
+        every = [item.nodeid for item in items]
+        _, outcomes = read(self._folder)
+        self._write({"every": every})
+        mine = set(chosen(every, outcomes, self._share, again=self._again))
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in mine])
+        items[:] = [item for item in items if item.nodeid in mine]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test when its last phase has ended."""
+        phases = self._phases.setdefault(report.nodeid, {})
+        phases[report.when or "call"] = report.outcome
+        if report.when == "teardown" and (outcome := outcome_of(self._phases.pop(report.nodeid))) != "error":
+            self._write({"test": report.nodeid, "outcome": outcome})
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has ended, and what is another run's."""
-    every = [item.nodeid for item in items]
-    _, outcomes = read(Path(os.environ[FOLDER]))
-    _write({"every": every})
-    mine = set(chosen(every, outcomes, os.environ.get(SHARE, "0/1"), again=AGAIN in os.environ))
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in mine])
-    items[:] = [item for item in items if item.nodeid in mine]
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note a test when its last phase has ended."""
-    phases = _phases.setdefault(report.nodeid, {})
-    phases[report.when or "call"] = report.outcome
-    if report.when == "teardown" and (outcome := outcome_of(_phases.pop(report.nodeid))) != "error":
-        _write({"test": report.nodeid, "outcome": outcome})
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the variables, and register the hooks if there are any."""
+    folder, part, share, again = (os.environ.pop(name, None) for name in (FOLDER, PART, SHARE, AGAIN))
+    if folder and part:
+        config.pluginmanager.register(Outcomes(Path(folder), part, share or "0/1", again=again is not None))

@@ -154,11 +154,16 @@ def test_the_outcomes_of_tests_are_written_and_left_out(
 ) -> None:
     pytester.makepyfile(
         test_it="""
+        import subprocess, sys
         import pytest
         @pytest.fixture
         def bad():
             raise RuntimeError("no card")
-        def test_a(): pass
+        def test_a():
+            # A pytest that a test starts with the same plugins, as to measure a suspect again, runs what it is told.
+            line = [sys.executable, "-m", "pytest", "-q", "-p", "records.make.outcomes", "test_it.py::test_d", "-rs"]
+            done = subprocess.run(line, capture_output=True, text=True)
+            assert "1 skipped" in done.stdout, done.stdout + done.stderr
         def test_b(): assert False
         def test_c(bad): pass
         def test_d(): pytest.skip("no")
