@@ -326,30 +326,29 @@ def release(session: nox.Session) -> None:
         session.run("pytest", "--perf-seconds=1", "--fixtures", "-q", silent=True)  # it knows the option
 
 
-def card_folder() -> str:
-    """The folder of records of this machine's card, such as "h200"; "portable" without a card."""
-    if not sees_gpu():
-        return "portable"
-    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    name = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()[0]
-    return name.removeprefix("NVIDIA ").replace(" ", "-").lower()
-
-
 @nox.session(default=False, venv_params=TORCH_VENV)
 def exploits(session: nox.Session) -> None:
     """Try every attack of docs/threat-model.md and its honest twin, and print the table; also on a GPU, if any.
 
-    The result is kept in .perfsuite/exploits.json; `-- --record` keeps it in records/ instead, in the folder of this
-    card or in `portable`, from which the docs' tables are made. PERFSUITE_DOWNGRADE_SEEDS=200 plants losses of
-    precision as often as the record has them.
+    The result is kept in .perfsuite/exploits.json. `-- --record` tries the portable kernels alone, and keeps the result
+    in records/portable; `nox -s records` makes the record of a card.
     """
     install_project(session)
     more = [one for one in session.posargs if one != "--record"]
-    kept = ROOT / ("records/" + card_folder() if len(more) < len(session.posargs) else ".perfsuite")
+    recorded = len(more) < len(session.posargs)
+    kept = ROOT / ("records/portable" if recorded else ".perfsuite")
     kept.mkdir(parents=True, exist_ok=True)
-    gpu = ["--gpu"] if sees_gpu() else []
+    gpu = ["--gpu"] if sees_gpu() and not recorded else []
     keep = {"PERFSUITE_EXPLOITS": str(kept / "exploits.json")}
     session.run("pytest", "-q", "tests/exploits", *gpu, *more, env=keep)
+
+
+@nox.session(default=False, venv_params=TORCH_VENV)
+def records(session: nox.Session) -> None:
+    """Make the records of this machine's cards: `-- --output FOLDER --seconds N`; all options by `-- --help`."""
+    install_project(session)
+    install_tools(session, "cluster")
+    session.run("python", "-m", "records.make", *(session.posargs or ["--list"]), env={"PYTHONPATH": str(ROOT)})
 
 
 @nox.session(default=False, venv_backend="none")

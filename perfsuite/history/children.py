@@ -1,7 +1,8 @@
 """Runs programs that end with this process, however it ends.
 
 A program runs in a separate session under a watcher. The watcher holds the reading end of a pipe. The kernel closes
-the writing end when this process ends, also after SIGKILL, and the watcher then kills the program's process group.
+the writing end when this process ends, also after SIGKILL, and the watcher then kills the program's process group. An
+interrupt of the group reaches the program, which may end well; the watcher waits for it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 WATCHER = """
 import os, signal, subprocess, sys, threading
 pipe, line = int(sys.argv[1]), sys.argv[2:]
+signal.signal(signal.SIGINT, lambda *_: None)
 try:
     child = subprocess.Popen(line, stdin=subprocess.DEVNULL)
 except OSError as error:

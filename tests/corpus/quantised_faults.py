@@ -202,14 +202,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commits = dict.fromkeys(str(other["environment"]["commit"])[:10] for other in others)
     older = ", ".join(one for one in commits if one != str(about["commit"])[:10])
 
+    left = 0
+
     def save() -> None:
         if given.out:
             shown = {name: about[name] for name in SHOWN} | ({"some of commit": older} if older else {})
+            shown |= {"cut at": f"{left} shapes left"} if left else {}
             record = {"environment": shown, "rows": rows(lines), "faults": [asdict(one) for one in lines]}
             given.out.parent.mkdir(parents=True, exist_ok=True)
             given.out.write_text(json.dumps(record, indent=1) + "\n")
 
-    start, failed, left = time.monotonic(), 0, 0
+    start, failed = time.monotonic(), 0
     for family in given.family:
         for problem in shapes(family, small=given.small)[given.part[0] :: given.part[1]]:
             if (family, problem.name) in known:

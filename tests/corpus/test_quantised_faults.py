@@ -47,8 +47,17 @@ def test_the_record_and_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[
         quantised_faults.main([*words, "--family", "decode", "--part", "0", "2", "--join", str(file), str(file)]) == 0
     )
     found = json.loads(file.read_text())
+    assert "cut at" not in found["environment"]
     assert len({str(line) for line in found["faults"]}) == len(found["faults"]) > len(cut)
     assert found["environment"]["some of commit"] == "c0ffeec0ff"
+
+
+def test_a_record_says_what_the_time_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "faults.json"
+    words = ["--small", "--device", "cpu", "--family", "decode", "--seconds", "-1", "--out", str(file)]
+    assert quantised_faults.main(words) == 1
+    left = len(list(quantised_faults.shapes("decode", small=True)))
+    assert json.loads(file.read_text())["environment"]["cut at"] == f"{left} shapes left"
 
 
 def test_a_fault_that_is_none_and_an_answer_that_is_wrong_are_told(

@@ -149,7 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start, all_of_them = time.monotonic(), repeats()
     known = {name: others for file in given.join for name, others in json.loads(file.read_text())["cases"].items()}
     found = {one: known[one.name] for one in all_of_them if one.name in known}
-    for one in all_of_them[given.part[0] :: given.part[1]]:
+    mine = all_of_them[given.part[0] :: given.part[1]]
+    for one in mine:
         if one in found:
             continue
         if time.monotonic() - start > given.seconds:
@@ -161,6 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counted = coverage() if given.device == "cuda" else {}
     environment = origin(given.device)
     environment |= {name: f"{launched} launched of {built}" for name, (launched, built) in counted.items()}
+    if left := [one for one in mine if one not in found]:
+        environment["cut at"] = f"{len(mine) - len(left)} of {len(mine)} cases"
     made = list(rows(found, given.launches))
     for row in made:
         print("  ".join(f"{name} {value}" for name, value in row.items()))

@@ -28,6 +28,7 @@ from typing import Any
 
 from cuda_llm_ops.levers import origin, whole
 
+from perfsuite.history import children
 from tests.ops.sanitized import CALL, FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,16 +145,8 @@ def instances(told: str, families: Sequence[str] = tuple(FAMILIES)) -> list[dict
 
 def _run(command: Sequence[str], seconds: float) -> tuple[int, str]:
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with children.started(command, cwd=ROOT, environment=environment, **pipes) as process:
         try:
             told = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:

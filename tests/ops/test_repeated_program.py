@@ -49,9 +49,12 @@ def test_a_launch_with_other_bits_is_told(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_too_little_time_is_told_and_parts_join(tmp_path: Path) -> None:
     files = [str(tmp_path / f"{part}.json") for part in range(3)]
-    assert repeated.main([*FEW, "--seconds", "0"]) == 1
+    assert repeated.main([*FEW, "--seconds", "-1", "--part", "1", "2", "--out", files[2]]) == 1
+    half = len(repeated.repeats()[1::2])
+    assert json.loads(Path(files[2]).read_text())["environment"]["cut at"] == f"0 of {half} cases"
     for part in range(2):
         assert repeated.main([*FEW, "--part", str(part), "2", "--out", files[part]]) == 1
+        assert "cut at" not in json.loads(Path(files[part]).read_text())["environment"]
     assert repeated.main([*FEW, "--seconds", "0", "--join", *files[:2], "--out", files[2]]) == 0
     assert len(json.loads(Path(files[2]).read_text())["cases"]) == len(repeated.repeats())
 

@@ -1,0 +1,1 @@
+"""Records by card, and the programs that make them."""
