@@ -3,7 +3,7 @@
 // scores.
 //
 // A configuration C says: T; head_dim of Q and K, value_dim of V and dO, in panels of 64 columns; block_m queries by
-// block_n keys of a tile; deterministic, windowed; bytes of the parts of shared memory; arrivals that release a buffer.
+// block_n keys of a tile; deterministic, windowed; bytes of the parts of shared memory.
 #pragma once
 
 #include <cstdint>
@@ -232,39 +232,27 @@ __device__ __forceinline__ int own_key() {
   return t / 32 * 16 + t % 32 / 4;
 }
 
-// Rows of lse or d_sum that a thread has read by ordinary loads it has fenced from TMA's next copy. One lane arrives for
-// its warp where C::arrivals counts warps.
-template <typename C>
-__device__ __forceinline__ void release(uint32_t barrier) {
-  if constexpr (C::arrivals == consumers) {
-    ptx::mbarrier_arrive(barrier);
-  } else {
-    __syncwarp();
-    if (lane() == 0) ptx::mbarrier_arrive(barrier);
-  }
-}
+// Every thread for itself. Rows of lse or d_sum that it has read by ordinary loads it has fenced from TMA's next copy.
+__device__ __forceinline__ void release(uint32_t barrier) { ptx::mbarrier_arrive(barrier); }
 
 // Here and below Begin and End count steps of 16 queries.
 //
-// What lse or d_sum has of the queries whose scores are in this thread's registers.
-template <int BlockM>
-using Rows = float2[BlockM / 8];
-
-template <int BlockM>
-__device__ __forceinline__ void load_rows(Rows<BlockM>& rows, uint32_t from) {
-  const uint32_t row = from + lane() % 4 * 8;
-#pragma unroll
-  for (int j = 0; j < BlockM / 8; ++j) rows[j] = ptx::load_shared_pair(row + j * 32);
-}
-
-// Hidden keys get the weight 0, or its exponent, and so do keys and queries past the sequence: these were read as zeros,
+// Scores become weights. Hidden keys get 0, and so do keys and queries past the sequence: these were read as zeros,
 // which an infinity of the other side would make NaN.
 //
 // first_key: of the warpgroup's 64.
 template <typename C, int Begin, int End>
-__device__ __forceinline__ void hide(const Parameters& p, float (&s)[C::block_m / 2], int first_query, int first_key,
-                                     float hidden) {
+__device__ __forceinline__ void weigh(const Parameters& p, float (&s)[C::block_m / 2], uint32_t lse, int first_query,
+                                      int first_key) {
   constexpr int m = C::block_m;
+  const uint32_t row = lse + lane() % 4 * 8;
+#pragma unroll
+  for (int j = 2 * Begin; j < 2 * End; ++j) {
+    const float2 base = ptx::load_shared_pair(row + j * 32);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
+  }
   const int last_key = first_key + 63;
   const bool beyond = last_key >= p.seq_kv || first_query + m > p.seq_q;
   bool some_hidden;
@@ -293,38 +281,10 @@ __device__ __forceinline__ void hide(const Parameters& p, float (&s)[C::block_m 
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int at = j * 8 + e % 2;
-        if (at < first[e / 2] || at >= end[e / 2]) s[4 * j + e] = hidden;
+        if (at < first[e / 2] || at >= end[e / 2]) s[4 * j + e] = 0.0f;
       }
     }
   }
-}
-
-// Scores become weights.
-template <typename C, int Begin, int End>
-__device__ __forceinline__ void weigh(const Parameters& p, float (&s)[C::block_m / 2], uint32_t lse, int first_query,
-                                      int first_key) {
-  const uint32_t row = lse + lane() % 4 * 8;
-#pragma unroll
-  for (int j = 2 * Begin; j < 2 * End; ++j) {
-    const float2 base = ptx::load_shared_pair(row + j * 32);
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
-  }
-  hide<C, Begin, End>(p, s, first_query, first_key, 0.0f);
-}
-
-// The same with rows of lse that were loaded before. The mask comes before the exponentials, so that these and what
-// follows are one stretch of code, in which the compiler is free to mix them.
-template <typename C>
-__device__ __forceinline__ void find_exponents(const Parameters& p, float (&s)[C::block_m / 2],
-                                               const Rows<C::block_m>& lse, int first_query, int first_key) {
-#pragma unroll
-  for (int i = 0; i < C::block_m / 2; ++i) {
-    const float2 base = lse[i / 4];
-    s[i] = fmaf(s[i], p.scale_log2, i % 2 == 0 ? -base.x : -base.y);
-  }
-  hide<C, 0, C::block_m / 16>(p, s, first_query, first_key, -INFINITY);
 }
 
 template <typename T, int Begin, int End, int Steps>
@@ -412,11 +372,11 @@ __device__ __forceinline__ void init_barriers(const Layout<C>& shared) {
   ptx::mbarrier_init(shared.v_full(), 1);
   for (int s = 0; s < C::q_stages; ++s) {
     ptx::mbarrier_init(shared.q_full(s), 1);
-    ptx::mbarrier_init(shared.q_empty(s), C::arrivals);
+    ptx::mbarrier_init(shared.q_empty(s), consumers);
   }
   for (int s = 0; s < C::o_stages; ++s) {
     ptx::mbarrier_init(shared.o_full(s), 1);
-    ptx::mbarrier_init(shared.o_empty(s), C::arrivals);
+    ptx::mbarrier_init(shared.o_empty(s), consumers);
   }
   for (int w = 0; w < 2; ++w) ptx::mbarrier_init(shared.turn(w), 1);
   if constexpr (C::cluster == 2) {
