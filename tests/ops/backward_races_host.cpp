@@ -13,9 +13,7 @@ Family only() {
 }
 
 Family family_64() { return {nullptr, 0}; }
-Family family_128() {
-  return only<Config<Half, 128, 64, Way::free_order, one_stretch_and_bulk>, GradientType::float16>();
-}
+Family family_128() { return only<Config<Half, 128, 64, Way::free_order>, GradientType::float16>(); }
 Family family_192_of_128() { return {nullptr, 0}; }
 Family family_192() { return only<WideConfig<Bfloat16, 192, 192, Way::free_order>, GradientType::bfloat16>(); }
 Family family_256() { return only<WideConfig<Half, 256, 256, Way::in_turn>, GradientType::float16>(); }

@@ -26,19 +26,7 @@ namespace cuda_llm_ops::cuda::backward {
 template <typename C>
 struct Consumer;
 
-// How a tile of 64 queries goes, a sum of these.
-enum Plan : int {
-  rows_ahead = 1,  // lse and d_sum are loaded under the products before their use; the mask is before the exponentials
-  dv_behind_ds = 2,   // dV is issued when dS is stored
-  ds_by_queries = 4,  // dS lies in rows of queries, and is no transposed operand of dQ
-  one_arrives = 8,    // for its warp, when a buffer is read
-  ex2_under_dp = 16,  // no exponential is left to be mixed with what follows dP
-  dq_by_bulk = 32     // in free order: dQ goes through shared memory, and TMA adds it
-};
-constexpr int one_stretch = rows_ahead + dv_behind_ds + ds_by_queries + one_arrives;
-constexpr int one_stretch_and_bulk = one_stretch + dq_by_bulk;
-
-template <typename T_, int HeadDim, int BlockM, Way Is, int Goes = 0>
+template <typename T_, int HeadDim, int BlockM, Way Is>
 struct Config {
   using T = T_;
   static constexpr int head_dim = HeadDim, value_dim = HeadDim, block_m = BlockM, block_n = 128, q_stages = 2,
@@ -51,11 +39,6 @@ struct Config {
   static constexpr int k_bytes = block_n * HeadDim * 2, v_bytes = k_bytes;
   static constexpr int q_bytes = BlockM * HeadDim * 2, d_out_bytes = q_bytes;
   static constexpr int ds_buffers = 2, ds_bytes = block_n * BlockM * 2, weight_bytes = 0, row_bytes = BlockM * 4;
-  static constexpr bool rows_ahead = Goes & Plan::rows_ahead, dv_behind_ds = Goes & Plan::dv_behind_ds;
-  static constexpr bool ds_by_queries = Goes & Plan::ds_by_queries, ex2_under_dp = Goes & Plan::ex2_under_dp;
-  static constexpr int arrivals = Goes & Plan::one_arrives ? consumers / 32 : consumers;
-  static constexpr int dq_bytes = Goes & Plan::dq_by_bulk && Is != Way::in_turn ? 2 * sum_floats * 4 : 0;
-  static_assert(Goes == 0 || BlockM == 64, "the plans are of a tile of 64 queries");
 
   static __device__ __forceinline__ void compute(const Parameters& p, const Layout<Config>& shared, const Work& work) {
     Consumer<Config>(p, shared, work).run();
@@ -109,20 +92,13 @@ struct Consumer {
 
   // dq = dS K: 64 queries by 64 columns; one group.
   __device__ __forceinline__ void issue_dq(float (&dq)[32], uint32_t ds) const {
+    const uint64_t a = ptx::mn_major_descriptor(ds + (C::query_panels == 2 ? warpgroup * 16384 : 0), C::block_n);
     const uint64_t b = ptx::mn_major_descriptor(shared.k + (C::panels == 2 ? warpgroup * 16384 : 0), C::block_n);
     ptx::wgmma_fence_operand(dq);
     ptx::wgmma_fence();
-    if constexpr (C::ds_by_queries) {
-      const uint64_t a = ptx::k_major_descriptor(ds);
 #pragma unroll
-      for (int i = 0; i < C::block_n / 16; ++i)
-        ptx::Wgmma<64>::template ss<T, 0, 1>(dq, a + i / 4 * (m * 8) + i % 4 * 2, b + i * 128, i != 0);
-    } else {
-      const uint64_t a = ptx::mn_major_descriptor(ds + (C::query_panels == 2 ? warpgroup * 16384 : 0), C::block_n);
-#pragma unroll
-      for (int i = 0; i < C::block_n / 16; ++i)
-        ptx::Wgmma<64>::template ss<T, 1, 1>(dq, a + i * 128, b + i * 128, i != 0);
-    }
+    for (int i = 0; i < C::block_n / 16; ++i)
+      ptx::Wgmma<64>::template ss<T, 1, 1>(dq, a + i * 128, b + i * 128, i != 0);
     ptx::wgmma_commit_group();
   }
 
@@ -155,61 +131,6 @@ struct Consumer {
     }
   }
 
-  // The same for the whole tile, with rows of d_sum that were loaded before.
-  __device__ __forceinline__ void differentiate(const float (&weights)[m / 2], float (&dp)[m / 2], Fragments& fragments,
-                                                const Rows<m>& d_sum, uint32_t ds) const {
-    const int t = thread();
-    // Of 16 queries by 16 keys that a stmatrix stores, this thread's row of 8: queries have rows of 128 bytes, of the
-    // warpgroup's keys; or keys have them.
-    const int row = C::ds_by_queries ? t % 32 / 16 * 8 + t % 8 : warpgroup * 64 + t / 32 * 16 + t % 16;
-    const uint32_t to = ds + row * 128 + (C::ds_by_queries ? warpgroup * 8192 : 0);
-#pragma unroll
-    for (int i = 0; i < steps; ++i) {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        float& x = dp[8 * i + e];
-        const float2 mean = d_sum[2 * i + e / 4];
-        x = weights[8 * i + e] * (x - (e % 2 == 0 ? mean.x : mean.y));
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) fragments[i][e] = ptx::cvt_rn_x2<T>(dp[8 * i + 2 * e], dp[8 * i + 2 * e + 1]);
-      const uint32_t (&four)[4] = fragments[i];
-      if constexpr (C::ds_by_queries) {
-        const int chunk = t / 32 * 2 + t % 16 / 8;  // of 8 keys
-        ptx::stmatrix_x4_trans(to + i * 2048 + (chunk ^ (row % 8)) * 16, four[0], four[1], four[2], four[3]);
-      } else {
-        const int chunk = 2 * i + t % 32 / 16;  // of 8 queries
-        ptx::stmatrix_x4(to + (chunk ^ (row % 8)) * 16, four[0], four[1], four[2], four[3]);
-      }
-    }
-  }
-
-  // From S to dS, with rows loaded ahead; dV is begun.
-  __device__ __forceinline__ void find_ds(const Place<C>& at, Fragments& weights, Fragments& ds, uint32_t stage,
-                                          uint32_t parity) {
-    const uint32_t q = shared.q + stage * C::q_bytes, d_out = shared.d_out + stage * C::q_bytes;
-    float s[m / 2], dp[m / 2];
-    Rows<m> lse, d_sum;
-    ptx::mbarrier_wait(shared.q_full(stage), parity);
-    issue_scores(s, shared.k, q);
-    load_rows<m>(lse, shared.lse + stage * C::row_bytes);
-    ptx::mbarrier_wait(shared.o_full(stage), parity);
-    issue_scores(dp, shared.v, d_out);
-    ptx::wgmma_wait_group<1>();
-    ptx::wgmma_fence_operand(s);
-    find_exponents<C>(p, s, lse, at.m * m, first_key());
-    load_rows<m>(d_sum, shared.d_sum + stage * C::row_bytes);
-#pragma unroll
-    for (int i = 0; i < m / 2; ++i) s[i] = ptx::ex2(s[i]);
-    if constexpr (C::ex2_under_dp) ptx::wgmma_fence_operand(s);
-    pack<T, 0, steps>(weights, s);
-    ptx::wgmma_wait_group<0>();
-    ptx::wgmma_fence_operand(dp);
-    if constexpr (!C::dv_behind_ds) issue_gradient<0, steps>(dv, weights, d_out);
-    differentiate(s, dp, ds, d_sum, shared.ds + stage * C::ds_bytes);
-    if constexpr (C::dv_behind_ds) issue_gradient<0, steps>(dv, weights, d_out);
-  }
-
   // One tile of queries.
   __device__ __forceinline__ void step(Place<C>& at) {
     const uint32_t stage = stage_of<C::q_stages>(at.i), parity = parity_of<C::q_stages>(at.i);
@@ -219,9 +140,7 @@ struct Consumer {
     constexpr int half = steps / 2;
     Fragments weights, ds;
     float dq[32];
-    if constexpr (C::rows_ahead) {
-      find_ds(at, weights, ds, stage, parity);
-    } else {
+    {
       float s[m / 2], dp[m / 2];
       ptx::mbarrier_wait(shared.q_full(stage), parity);
       issue_scores(s, shared.k, q);
@@ -255,24 +174,20 @@ struct Consumer {
     if constexpr (!C::halves) {
       issue_gradient<0, steps>(dk, ds, q);
       ptx::wgmma_wait_group<1>();
-      release<C>(shared.o_empty(stage));
+      release(shared.o_empty(stage));
     } else {
       issue_gradient<half, steps>(dv, weights, d_out);
       issue_gradient<half, steps>(dk, ds, q);
       ptx::wgmma_wait_group<2>();
     }
     ptx::wgmma_fence_operand(dq);
-    if constexpr (C::dq_bytes > 0) {
-      store_dq<C>(shared, warpgroup, dq);
-    } else {
-      add_dq<C, 64>(shared, work.n, warpgroup, dq, at.sums, stage);
-    }
+    add_dq<C, 64>(shared, work.n, warpgroup, dq, at.sums, stage);
     at.next(p, work);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(dk);
     ptx::wgmma_fence_operand(dv);
-    if constexpr (C::halves) release<C>(shared.o_empty(stage));
-    release<C>(shared.q_empty(stage));
+    if constexpr (C::halves) release(shared.o_empty(stage));
+    release(shared.q_empty(stage));
   }
 
   __device__ __forceinline__ void run() {

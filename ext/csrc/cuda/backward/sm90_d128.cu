@@ -4,7 +4,7 @@
 namespace cuda_llm_ops::cuda::backward {
 
 template <typename T, Way Is>
-using D128 = Config<T, 128, 64, Is, one_stretch_and_bulk>;
+using D128 = Config<T, 128, 64, Is>;
 
 Family family_128() {
   static const Instance instances[] = {
