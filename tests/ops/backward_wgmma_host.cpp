@@ -74,16 +74,6 @@ const char* run(const BackwardArguments* arguments) {
   emulated::maps.clear();
   return launch_sm90(a, nullptr);
 }
-// The walks of all thread blocks, in their order: of each its block of keys, and its key head of batch * kv_heads.
-void walks(int32_t n_tiles, int32_t kv_heads, int32_t batch, int32_t section, int32_t* keys, int32_t* heads) {
-  Parameters p{};
-  p.n_tiles = n_tiles, p.kv_heads = kv_heads, p.batch_heads = batch * kv_heads;
-  p.section = section, p.sections = p.batch_heads / section;
-  for (int i = 0; i < n_tiles * p.batch_heads; ++i) {
-    const Work work = work_of<Config<__half, 128, 64, Way::free_order>>(p, i);
-    keys[i] = work.n, heads[i] = work.batch * kv_heads + work.kv_head;
-  }
-}
 const char* name_of_launched() { return launched.c_str(); }
 void seed(int number) { emulated::random.seed(number); }
 int bytes_of_arguments() { return sizeof(BackwardArguments); }

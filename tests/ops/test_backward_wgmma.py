@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -89,18 +88,6 @@ def test_the_same_bits_in_turn(host: ctypes.CDLL, instance: str) -> None:
         host.seed(seed)
         found.append(gradients(Deterministic(host), case, made))  # type: ignore[arg-type]
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-
-
-@pytest.mark.parametrize("section", [1, 2, 3, 4, 6])
-def test_sections_of_heads(host: ctypes.CDLL, section: int) -> None:
-    """Each block of keys of each head once; in a section the same block of all heads; the last has what is left."""
-    tiles, heads, batch = 3, 3, 2
-    count = tiles * heads * batch
-    keys, of = (ctypes.c_int32 * count)(), (ctypes.c_int32 * count)()
-    host.walks(tiles, heads, batch, section, keys, of)
-    begins = [i * section for i in range(heads * batch // section)] + [heads * batch]
-    expected = [(n, head) for a, b in pairwise(begins) for n in range(tiles) for head in range(a, b)]
-    assert list(zip(keys, of, strict=True)) == expected
 
 
 def random_case(seed: int) -> Case:

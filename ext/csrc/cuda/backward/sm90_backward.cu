@@ -110,16 +110,13 @@ const char* encode(CUtensorMap* map, const BackwardArguments& a, const void* poi
   return encode_tensor_map(map, arguments);
 }
 
-// Key heads whose queries, dO and sums of dQ share the L2 cache while blocks of unlike length work on them. A section's
-// longest blocks come first, so sections that are over in one go leave the GPU with the longest block of the last one:
-// a section has at least twice as many blocks as run at once.
-int32_t section_of(const BackwardArguments& a, int n_tiles, int cluster) {
+// Key heads whose queries, dO and sums of dQ share the L2 cache while blocks of unlike length work on them.
+int32_t section_of(const BackwardArguments& a) {
   if (is_plain(a) && !is_causal(a)) return 1;
   constexpr int64_t cache = 32 << 20;
   const int64_t head = int64_t{a.heads / a.kv_heads} * padded(a.seq_q) * a.head_dim * 8;
-  const int64_t running = current_device_or_none().multiprocessors / cluster;
   const int64_t all = int64_t{a.batch} * a.kv_heads;
-  return static_cast<int32_t>(std::clamp<int64_t>(std::max(cache / head, 2 * running / n_tiles), 1, all));
+  return static_cast<int32_t>(std::clamp<int64_t>(cache / head, 1, all));
 }
 
 }  // namespace
@@ -163,8 +160,7 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   const int keys = instance->block_n * instance->cluster;
   p.n_tiles = (a.seq_kv + keys - 1) / keys;
   p.batch_heads = a.batch * a.kv_heads;
-  p.section = section_of(a, p.n_tiles, instance->cluster);
-  p.sections = p.batch_heads / p.section;
+  p.section = section_of(a);
   p.scale = static_cast<float>(a.scale);
   p.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
   p.causal = is_causal(a);

@@ -36,7 +36,6 @@ struct Parameters {
   int32_t m_tiles, n_tiles;  // of a head
   int32_t batch_heads;       // batch * kv_heads
   int32_t section;           // key heads that are worked on together
-  int32_t sections;          // the last has the heads that are left, too
   float scale, scale_log2;   // scale * log2(e)
   bool causal;
   int32_t low, high;  // of instances with a window: query i sees keys i + low <=

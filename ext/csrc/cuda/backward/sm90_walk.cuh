@@ -94,9 +94,8 @@ struct Work {
 template <typename C>
 __device__ __forceinline__ Work work_of(const Parameters& p, int block) {
   const int index = block / C::cluster;
-  const int per_section = p.section * p.n_tiles, section = min(index / per_section, p.sections - 1);
-  const int within = index - section * per_section;
-  const int heads = section == p.sections - 1 ? p.batch_heads - section * p.section : p.section;
+  const int per_section = p.section * p.n_tiles, section = index / per_section, within = index - section * per_section;
+  const int heads = min(p.section, p.batch_heads - section * p.section);
   const int n = within / heads, head = section * p.section + within % heads;
   if constexpr (C::windowed) {
     const int first_q = max(0, n * C::walk_n - p.high + 1);
