@@ -222,7 +222,8 @@ __device__ __forceinline__ void pass_turns(const Parameters& p, const Layout<C>&
   }
 }
 
-// Of a thread of a warpgroup; computed where they are needed: accumulators leave few registers.
+// Of a thread of a warpgroup; computed where they are needed: accumulators leave few registers. Masks, for the
+// remainder of a signed number takes five instructions.
 __device__ __forceinline__ int thread() { return ptx::fresh_tid_x() & 127; }
 __device__ __forceinline__ int lane() { return ptx::fresh_tid_x() & 31; }
 
