@@ -222,9 +222,10 @@ __device__ __forceinline__ void pass_turns(const Parameters& p, const Layout<C>&
   }
 }
 
-// Of a thread of a warpgroup; computed where they are needed: accumulators leave few registers.
-__device__ __forceinline__ int thread() { return ptx::fresh_tid_x() % 128; }
-__device__ __forceinline__ int lane() { return ptx::fresh_tid_x() % 32; }
+// Of a thread of a warpgroup; computed where they are needed: accumulators leave few registers. Masks, for the
+// remainder of a signed number takes five instructions.
+__device__ __forceinline__ int thread() { return ptx::fresh_tid_x() & 127; }
+__device__ __forceinline__ int lane() { return ptx::fresh_tid_x() & 31; }
 
 // The first of the keys, of the warpgroup's 64, whose scores are in this thread's registers; the second is 8 further.
 __device__ __forceinline__ int own_key() {
