@@ -172,7 +172,7 @@ def test_the_outcomes_of_tests_are_written_and_left_out(
     monkeypatch.setenv(outcomes.FOLDER, str(pytester.path))
     monkeypatch.setenv(outcomes.PART, "run-0")
     monkeypatch.setenv(outcomes.SHARE, "0/1")
-    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.runpytest_subprocess("-p", "records.make.outcomes", "--deselect", "test_it.py::test_d")
     every, known = outcomes.read(pytester.path)
     assert [one.split("::")[1] for one in every] == ["test_a", "test_b", "test_c"]

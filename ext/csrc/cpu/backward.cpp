@@ -46,7 +46,7 @@ struct Sequence {
   }
 };
 
-// `Number` is what sums are kept in: float64 for float64, float32 for the others.
+// `Number` is what sums over rows are kept in: float64 for float64, float32 for the others.
 template <typename T, typename Number>
 void one_key_head(const BackwardArguments& a, const Sequence& own, int64_t kv_head) {
   const int64_t d = a.head_dim, dv_columns = a.value_dim, group = a.heads / a.kv_heads;
@@ -64,10 +64,11 @@ void one_key_head(const BackwardArguments& a, const Sequence& own, int64_t kv_he
   };
   const std::vector<Number> k = read(a.k, a.k_stride, d), v = read(a.v, a.v_stride, dv_columns);
   std::vector<Number> dk(k.size()), dv(v.size()), weights(own.seq_kv), q(d), d_out(dv_columns), dq(d);
+  // In float64, since one long sum in float32 errs several times as much as a library's, which has many short ones.
   const auto dot = [](const std::vector<Number>& x, const Number* y) {
-    Number sum = 0;
-    for (size_t c = 0; c < x.size(); ++c) sum += x[c] * y[c];
-    return sum;
+    double sum = 0;
+    for (size_t c = 0; c < x.size(); ++c) sum += static_cast<double>(x[c]) * y[c];
+    return static_cast<Number>(sum);
   };
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const T* const q_rows = queries(a.q, a.q_stride, head);
