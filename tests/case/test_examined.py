@@ -12,7 +12,7 @@ import torch
 from perfsuite.case import checks
 from perfsuite.case.ask import Ask
 from perfsuite.case.run import run_case
-from perfsuite.outcome import Verdict
+from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Gemm
 from perfsuite.settings import Settings
 
@@ -58,6 +58,18 @@ def test_what_another_process_has_examined_is_judged_in_its_timed_calls_alone() 
     for candidate, expected in ((product, Verdict.MET), (wrong, Verdict.WRONG)):
         assert verdict(candidate, examined=True) is expected
         assert not looked_at()
+
+
+def test_rounds_that_confirm_the_miss_of_another_process_are_not_judged() -> None:
+    for candidate in (product, wrong):
+        ask = Ask(Gemm(32, 32, 32), candidate, against="cublas", at_least=1000.0, settings=SETTINGS, examined=True)
+        one = run_case(ask)
+        assert (one.verdict, one.reason) == (Verdict.MISSED, Reason.TOO_SLOW)
+        assert one.rounds
+        assert one.candidate_error is None
+        assert one.candidate_host_seconds is None
+    assert not looked_at()
+    assert verdict(wrong, at_least=1000.0) is Verdict.WRONG, "a case that asks for itself is judged, however slow"
 
 
 def test_one_examination_serves_all_rivals_on_its_terms() -> None:
