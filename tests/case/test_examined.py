@@ -36,7 +36,7 @@ def looked_at() -> bool:
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    if any(one.filename.endswith("examine.py") for one in traceback.extract_stack(limit=12)):
+    if any(one.filename.endswith("examine.py") for one in traceback.extract_stack(limit=16)):
         _calls.append(None)
     return torch.mm(a, b)
 
@@ -78,6 +78,16 @@ def test_one_examination_serves_all_rivals_on_its_terms() -> None:
         assert looked_at()
         assert verdict(product, **terms, against=other) is Verdict.MET
         assert not looked_at()
+
+
+def test_a_function_with_its_backward_is_examined_once_though_each_call_makes_it_anew() -> None:
+    both, alone = (Gemm(32, 32, 32, dtype="float32", backward=backward) for backward in (True, "only"))
+    for problem, new in ((alone, True), (alone, False), (both, True), (both, False)):
+        ask = Ask(problem, problem.called(product), against="cublas", at_least=0.001, settings=SETTINGS)
+        assert run_case(ask).verdict is Verdict.MET
+        assert looked_at() is new
+    ask = Ask(alone, alone.called(other), against="cublas", at_least=0.001, settings=SETTINGS)
+    assert not checks._examined.has(ask.candidate, alone, ask.terms), "another function"
 
 
 def test_a_wrong_answer_is_not_remembered_as_right() -> None:
