@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.clock.base import TimedCall
 from perfsuite.clock.rotation import bytes_in
 from perfsuite.oracle import Judgement, check, effort
-from perfsuite.oracle.form import check_form
-from perfsuite.oracle.hard import finite, judge_hard, rival_is_right
+from perfsuite.oracle.hard import as_the_rivals, finite, judge_hard, rival_is_right
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.orders import Move, movable, reordered, still
@@ -148,7 +147,7 @@ def judged_call(
     if call.distribution is not None and isinstance(problem, Custom):
         return judge_hard(problem, call.inputs, call.candidate_output, rival, call.distribution)
     answer = call.inputs.call(rival) if anew or call.rival_output is None else call.rival_output
-    if right and call.distribution is None and _alike(call.candidate_output, answer):
+    if right and call.distribution is None and as_the_rivals(problem, call.candidate_output, answer):
         return None
     return check(
         problem,
@@ -158,11 +157,6 @@ def judged_call(
         rival=rival,
         distribution=call.distribution or distribution,
     )
-
-
-def _alike(output: Any, answer: Any) -> bool:
-    """True if a result has the form and the bits of the rival's."""
-    return check_form(output, answer) is None and same_bits(output, answer)
 
 
 def _refusal(rival: Callable[..., Any], inputs: Inputs) -> str | None:

@@ -14,14 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.chance import Dice
-from perfsuite.oracle.check import checked, compare_form
-from perfsuite.oracle.form import check_kind, values_in
+from perfsuite.oracle.check import checked
+from perfsuite.oracle.form import check_form, check_kind, values_in
 from perfsuite.oracle.imprecise import moved_limits, results_moved
 from perfsuite.oracle.judgement import Judgement
 from perfsuite.oracle.measures import measure
 from perfsuite.oracle.worth import REFUSALS, neighbour
 from perfsuite.oracle.yardstick import LibraryWrongError
 from perfsuite.outcome import Reason
+from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
 from perfsuite.problems.redraw import MILDER
 from perfsuite.problems.tensors import copy_in_place, keep, map_tensors, same_bits
@@ -38,6 +39,16 @@ LONGEST_SECONDS = 15.0
 AS_THE_RIVAL = Judgement(ok=True, reason=None, sentence="the rival's result, bit by bit")
 """The judgement of a result that cannot be wrong, since the rival's own error sets the limit. Nothing was computed in
 float64, so it is not known whether the rival is right on these inputs."""
+
+
+def as_the_rivals(problem: Problem, output: Any, expected: Any) -> bool:
+    """True if a result has the form and the bits of the rival's, and the right answer is the rival itself in float64.
+
+    Where there is another reference, it also tells whether the rival is right, and is asked each time.
+    """
+    if not isinstance(problem, Custom) or problem.reference is not None:
+        return False
+    return check_form(output, expected) is None and same_bits(output, expected)
 
 
 def examine_hard(
@@ -136,7 +147,7 @@ def _judged(
     if (fault := check_kind(output)) is not None:
         return fault
     try:
-        if not in_full and compare_form(problem, kept, output, expected) is None and same_bits(output, expected):
+        if not in_full and as_the_rivals(problem, output, expected):
             return AS_THE_RIVAL
         judgement, _ = checked(
             problem, kept, output, expected, library=library, distribution=name, whole=False, dice=dice
