@@ -38,7 +38,8 @@ class Ask:
     test: str | None = None
     """The test's name, for a candidate without a name."""
     examined: bool = False
-    """True: another process of this run has found the candidate right. Its timed calls are judged all the same."""
+    """True: another process of this run has found the candidate right, and is about to fail it. The timed calls are
+    judged all the same, unless they miss the target here too."""
     remeasure: Remeasure | None = None
     """Measures the same case in a fresh process and returns its rounds; called at most once, before a MISSED."""
 

@@ -59,8 +59,8 @@ class Checks:
         with_it = (getattr(self.problem, name, None) for name in ("reference", "against"))
         objects = (one for one in (ask.rival, *with_it) if callable(one))
         self.watch = Watch(look, self.problem, *objects, library=isinstance(ask.rival, str), device=ask.settings.device)
-        self._hard: Mapping[str, bool] = {}
-        """Hard inputs, and whether the rival's answer on them is known; of the examination."""
+        self._hard: Mapping[str, bool | None] = {}
+        """Hard inputs of the examination, and whether the rival is right on them."""
         self.warnings: list[str] = []
         self.rival_differs: list[str] = []
         """Sentences about strides of results, and settings of precision, that differ between the sides."""
@@ -131,9 +131,10 @@ class Checks:
 
     def sides(self) -> Sides:
         """Both sides as the clock times them, with hard inputs where the case is small enough to be judged on them."""
-        problem, generator = self.problem, self.generator
+        problem, effects = self.problem, self.effects
         with failures(), self.a_check():
-            between = timed_inputs(problem, self.effects.pure(self.rival()), generator, self.settings, self._hard)
+            given = self.generator, self.settings, self._hard, effects.problem(problem)
+            between = timed_inputs(problem, effects.pure(self.rival()), *given)
         self.warnings += between.warnings
         return Sides(
             self.candidate,
@@ -281,7 +282,7 @@ class Checks:
         anew = self.problem.yardstick is not None
 
         def judged(call: TimedCall) -> Judgement | None:
-            return judged_call(problem, call, rival, self.settings.distribution, anew=anew)
+            return judged_call(problem, call, rival, self.settings.distribution, anew=anew, right=inputs is not None)
 
         for call in clock.timed_calls(timed_calls_judged(self.problem)):
             self._let_others_time()

@@ -140,6 +140,9 @@ class _Case:
         self.found = replace(self.found, clock=clock.kind, clock_note=clock.note)
         timed = Timing(clock, self.ask.at_least, self.settings, self._noise, self.ask.remeasure).run()
         self._keep(clock, timed)
+        if self.ask.examined and timed.verdict is Verdict.MISSED:
+            # These rounds confirm another process's miss, and speak for no candidate: wrong answers gain nothing here.
+            return self._verdict(timed)
         # Before the host's time is measured: those calls could do the work that the timed ones left out.
         with self.checks.a_check():
             self.checks.check_timed(clock, timed=timed.estimate is not None)

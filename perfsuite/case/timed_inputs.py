@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.clock.base import TimedCall
 from perfsuite.clock.rotation import bytes_in
 from perfsuite.oracle import Judgement, check, effort
-from perfsuite.oracle.hard import finite, judge_hard
+from perfsuite.oracle.hard import as_the_rivals, finite, judge_hard, rival_is_right
 from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.orders import Move, movable, reordered, still
@@ -44,12 +44,14 @@ def timed_inputs(
     rival: Callable[..., Any],
     generator: Any,
     settings: Settings,
-    known: Mapping[str, bool] | None = None,
+    known: Mapping[str, bool | None] | None = None,
+    judged: Problem | None = None,
 ) -> TimedInputs:
     """The hard inputs of the timed calls, and the moves of whole numbers between rounds.
 
     rival: without effects. It is called on each of these inputs first: where it fails, they are none of the user's.
-    known: hard inputs, and whether the rival's answer on them is known; there it is not called again.
+    known: hard inputs, and whether the rival's answer on them is right; None if nobody has asked. judged: the problem
+    as results are judged by, where calls write arguments.
     Large arguments get no hard inputs, which would take memory beside the sets of the clock.
     """
     make = partial(problem.inputs, generator)
@@ -68,10 +70,24 @@ def timed_inputs(
         if len(hard) == HARD_OF_CUSTOM:
             break
         for one in (name, *([MILDER[name]] if name in MILDER else [])):
-            if known[one] if known and one in known else _refusal(rival, make(distribution=one)) is None:
+            if _usable(one, judged or problem, rival, make, known or {}):
                 hard[one] = partial(make, distribution=one)
                 break
     return TimedInputs(hard, *_moves(given, make, rival, settings))
+
+
+def _usable(
+    name: str,
+    problem: Problem,
+    rival: Callable[..., Any],
+    make: Callable[..., Inputs],
+    known: Mapping[str, bool | None],
+) -> bool:
+    """True if the right answer on these hard inputs is known; of those that nobody tried, if the rival takes them."""
+    if name not in known:
+        return _refusal(rival, make(distribution=name)) is None
+    right = known[name]
+    return rival_is_right(problem, make(distribution=name), rival, name) if right is None else right
 
 
 def _moves(
@@ -121,19 +137,23 @@ def _same(places: Sequence[int]) -> str:
 
 
 def judged_call(
-    problem: Problem, call: TimedCall, rival: Callable[..., Any], distribution: str, *, anew: bool
+    problem: Problem, call: TimedCall, rival: Callable[..., Any], distribution: str, *, anew: bool, right: bool = False
 ) -> Judgement | None:
     """The judgement of one timed call; None where its inputs are hard and nothing is known of the right answer.
 
-    anew: the rival is called on the inputs of the call, since the clock's rival is another.
+    anew: the rival is called on the inputs of the call, since the clock's rival is another. right: an earlier call has
+    shown that the rival is right on ordinary inputs. Then its own bits cannot be wrong, and None is returned for them.
     """
     if call.distribution is not None and isinstance(problem, Custom):
         return judge_hard(problem, call.inputs, call.candidate_output, rival, call.distribution)
+    answer = call.inputs.call(rival) if anew or call.rival_output is None else call.rival_output
+    if right and call.distribution is None and as_the_rivals(problem, call.candidate_output, answer):
+        return None
     return check(
         problem,
         call.inputs,
         call.candidate_output,
-        call.inputs.call(rival) if anew else call.rival_output,
+        answer,
         rival=rival,
         distribution=call.distribution or distribution,
     )

@@ -38,6 +38,7 @@ MOST_SPACER = 2**16
 HOST_CALLS = 20
 HOST_REPEATS = 3
 HOST_BOUND_SECONDS = 0.008
+"""Time of the calls by which a side's host time is found. A longer call is repeated once: only its launch counts."""
 LEFT_SECONDS = 0.25
 """Work of other streams that goes on for longer, when times are to be taken, is named in the record."""
 MOST_KEPT = 0.5
@@ -153,7 +154,7 @@ class CudaClock(PairedClock):
                 calls = int(HOST_BOUND_SECONDS / HOST_REPEATS / max(once, 1e-7))
                 calls = self._most_in_a_sample(max(1, min(HOST_CALLS, calls)))
                 repeats = []
-                for _ in range(HOST_REPEATS):
+                for _ in range(HOST_REPEATS if once < HOST_BOUND_SECONDS else 1):
                     self._restore_all()
                     self._reset(0)
                     start = time.perf_counter()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.base import Problem
+from perfsuite.problems.differentiated import Differentiated
 
 if TYPE_CHECKING:
     import torch
@@ -64,8 +65,9 @@ def rows_to_check(problem: Problem, device: str, *, whole: bool = False) -> torc
 class Examined:
     """Candidates that were found right before they were timed, by problem: once in a process is enough.
 
-    Functions count by identity and are not kept alive. A function without weak references is examined every time. So is
-    a problem without a hash, and one that equals only itself, as custom ones do: it would keep the user's functions.
+    Functions count by identity and are not kept alive. A function together with its backward counts as the function,
+    since each call of `perf` makes that anew. A function without weak references is examined every time. So is a
+    problem without a hash, and one that equals only itself, as custom ones do: it would keep the user's functions.
     """
 
     def __init__(self) -> None:
@@ -75,20 +77,29 @@ class Examined:
         """Remember the candidate as right on that problem. terms: what else the examination depended on."""
         if not _recognisable(problem):
             return
-        if not self._of(candidate):
+        function, plan = _parts(candidate)
+        if not self._of(function):
             try:
-                self._found[id(candidate)] = weakref.ref(candidate), set()
+                self._found[id(function)] = weakref.ref(function), set()
             except TypeError:
                 return
-        self._found[id(candidate)][1].add((problem, terms))
+        self._found[id(function)][1].add((problem, plan, terms))
 
     def has(self, candidate: Callable[..., Any], problem: Problem, terms: object) -> bool:
         """True if the candidate was found right on an equal problem, on equal terms."""
-        return _recognisable(problem) and (problem, terms) in self._of(candidate)
+        function, plan = _parts(candidate)
+        return _recognisable(problem) and (problem, plan, terms) in self._of(function)
 
-    def _of(self, candidate: Callable[..., Any]) -> set[object]:
-        reference, found = self._found.get(id(candidate), (None, set()))
-        return found if reference is not None and reference() is candidate else set()
+    def _of(self, function: Callable[..., Any]) -> set[object]:
+        reference, found = self._found.get(id(function), (None, set()))
+        return found if reference is not None and reference() is function else set()
+
+
+def _parts(candidate: Callable[..., Any]) -> tuple[Callable[..., Any], object]:
+    """The user's function, and what of its backward is computed."""
+    if type(candidate) is Differentiated:
+        return candidate.__wrapped__, candidate.plan
+    return candidate, None
 
 
 def _recognisable(problem: Problem) -> bool:

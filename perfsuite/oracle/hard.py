@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.oracle.chance import Dice
 from perfsuite.oracle.check import checked
-from perfsuite.oracle.form import check_kind, values_in
+from perfsuite.oracle.form import check_form, check_kind, values_in
 from perfsuite.oracle.imprecise import moved_limits, results_moved
 from perfsuite.oracle.judgement import Judgement
 from perfsuite.oracle.measures import measure
 from perfsuite.oracle.worth import REFUSALS, neighbour
 from perfsuite.oracle.yardstick import LibraryWrongError
 from perfsuite.outcome import Reason
+from perfsuite.problems import Custom
 from perfsuite.problems.base import Inputs, Problem, ReferenceUnavailableError
 from perfsuite.problems.redraw import MILDER
-from perfsuite.problems.tensors import copy_in_place, keep, map_tensors
+from perfsuite.problems.tensors import copy_in_place, keep, map_tensors, same_bits
 
 if TYPE_CHECKING:
     import torch
@@ -35,19 +36,35 @@ LONGEST_SECONDS = 15.0
 """Time by the clock on the wall after which none is tried."""
 
 
+AS_THE_RIVAL = Judgement(ok=True, reason=None, sentence="the rival's result, bit by bit")
+"""The judgement of a result that cannot be wrong, since the rival's own error sets the limit. Nothing was computed in
+float64, so it is not known whether the rival is right on these inputs."""
+
+
+def as_the_rivals(problem: Problem, output: Any, expected: Any) -> bool:
+    """True if a result has the form and the bits of the rival's, and the right answer is the rival itself in float64.
+
+    Where there is another reference, it also tells whether the rival is right, and is asked each time.
+    """
+    if not isinstance(problem, Custom) or problem.reference is not None:
+        return False
+    return check_form(output, expected) is None and same_bits(output, expected)
+
+
 def examine_hard(
     problem: Problem, candidate: Callable[..., Any], generator: torch.Generator, library: Callable[..., Any]
-) -> tuple[Judgement | None, tuple[str, ...], dict[str, bool]]:
+) -> tuple[Judgement | None, tuple[str, ...], dict[str, bool | None]]:
     """(judgement of the first hard input on which `candidate` is wrong, or None; those without time for them; the
-    others, and whether the rival's answer on them is known).
+    others, and whether the rival's answer on them is right: None if that was not asked).
 
     Exceptions of the candidate are passed on where the rival runs.
     """
     busy, start, left_out = time.thread_time(), time.monotonic(), list[str]()
-    tried: dict[str, bool] = {}
+    tried: dict[str, bool | None] = {}
 
     def late() -> bool:
-        return time.thread_time() - busy > SECONDS or time.monotonic() - start > LONGEST_SECONDS
+        spent = time.monotonic() - start  # a thread works no longer than that, and its own time takes a system call
+        return spent > SECONDS and (spent > LONGEST_SECONDS or time.thread_time() - busy > SECONDS)
 
     for name in problem.hard_inputs():
         if late():
@@ -55,7 +72,7 @@ def examine_hard(
             continue
         for one in (name, *([MILDER[name]] if name in MILDER else [])):
             found = _on(problem, candidate, generator, library, one)
-            tried[one] = found is not None
+            tried[one] = None if found is AS_THE_RIVAL else found is not None
             if found is not None and not found.ok:
                 return replace(found, sentence=f"on hard inputs ({one}): {found.sentence}"), tuple(left_out), tried
             if found is not None:
@@ -88,7 +105,7 @@ def _on(
             return None
         dice.rewind()
         output = inputs.call(candidate)
-        return _judged(problem, kept, output, expected, library, name, dice)
+        return _judged(problem, kept, output, expected, library, name, dice, in_full=name in MILDER)
 
 
 def judge_hard(
@@ -102,6 +119,19 @@ def judge_hard(
         return _judged(problem, inputs, output, expected, library, name, None) if finite(expected) else None
 
 
+def rival_is_right(problem: Problem, inputs: Inputs, library: Callable[..., Any], name: str) -> bool:
+    """True if the rival runs on hard inputs of that name, and its result there is near enough to be a measure."""
+    import torch
+
+    with torch.no_grad():
+        try:
+            expected = keep(map_tensors(inputs, copy_in_place).call(library))
+            known = finite(expected)
+        except Exception:  # these inputs are none of the user's
+            return False
+        return known and _judged(problem, inputs, expected, expected, library, name, None, in_full=True) is not None
+
+
 def _judged(
     problem: Problem,
     kept: Inputs,
@@ -110,10 +140,15 @@ def _judged(
     library: Callable[..., Any],
     name: str,
     dice: Dice | None,
+    *,
+    in_full: bool = False,
 ) -> Judgement | None:
+    """The judgement, or None. in_full: the right answer is computed also for the rival's own bits."""
     if (fault := check_kind(output)) is not None:
         return fault
     try:
+        if not in_full and as_the_rivals(problem, output, expected):
+            return AS_THE_RIVAL
         judgement, _ = checked(
             problem, kept, output, expected, library=library, distribution=name, whole=False, dice=dice
         )

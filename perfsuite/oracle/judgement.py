@@ -31,8 +31,8 @@ class Judgement:
 
     left_out: tuple[str, ...] = ()
     """Hard inputs that were not tried, because there was no time."""
-    hard: Mapping[str, bool] = field(default_factory=dict)
-    """Hard inputs that were tried, and whether the rival's answer on them is known."""
+    hard: Mapping[str, bool | None] = field(default_factory=dict)
+    """Hard inputs that were tried, and whether the rival's answer on them is right; None if that was not asked."""
     note: str | None = None
     """A sentence why other sizes say nothing about the candidate."""
 

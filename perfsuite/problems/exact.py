@@ -9,6 +9,12 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
 """Largest temporary of a float64 answer, so that it fits beside the case that is judged."""
+MOST_HEADS = {"cuda": 1 << 16, "cpu": 1}
+"""Most heads whose float64 gradients are computed at once: on a card each head alone would be a few dozen small
+kernels, while a processor keeps one head in its cache."""
+MASKED_BLOCKS, MASKED_ROWS = 16, 512
+"""Most blocks of queries of a masked float64 answer, and least rows of a block. Keys behind a block's last query are
+not read: of a causal case, almost half."""
 MOST_ROWS, MOST_COLUMNS = 64, 256
 """Size of the sample on which sums are taken in order, since each term is one step."""
 

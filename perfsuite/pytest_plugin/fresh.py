@@ -14,6 +14,7 @@ import pytest
 
 from perfsuite.clock.rounds import Round
 from perfsuite.device import turns
+from perfsuite.outcome import Verdict
 from perfsuite.pytest_plugin import ELSEWHERE, VALUES, WRITTEN
 from perfsuite.pytest_plugin.fresh_process import Processes, WayError, plugin_modules
 from perfsuite.pytest_plugin.run import RUN
@@ -80,12 +81,16 @@ def rounds_elsewhere(
 
 
 def rounds_in(record: Path, test: str, number: int) -> list[Round]:
-    """The rounds of a test's comparison of that number; empty if it is not in the record, or there is no record."""
+    """The rounds of a test's comparison of that number; empty if it is not in the record, or there is no record.
+
+    Rounds whose calls were WRONG do not count: they could only excuse a candidate.
+    """
     try:
         cases = [case for case in read_record(record) if case.test == plain(test) and case.aspect is None]
     except RecordError:
         return []
-    return cases[number].samples.rounds() if number < len(cases) else []
+    found = cases[number] if number < len(cases) else None
+    return [] if found is None or found.verdict == Verdict.WRONG else found.samples.rounds()
 
 
 def options_of(config: pytest.Config) -> list[str]:

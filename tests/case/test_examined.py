@@ -12,7 +12,7 @@ import torch
 from perfsuite.case import checks
 from perfsuite.case.ask import Ask
 from perfsuite.case.run import run_case
-from perfsuite.outcome import Verdict
+from perfsuite.outcome import Reason, Verdict
 from perfsuite.problems import Gemm
 from perfsuite.settings import Settings
 
@@ -36,7 +36,7 @@ def looked_at() -> bool:
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    if any(one.filename.endswith("examine.py") for one in traceback.extract_stack(limit=12)):
+    if any(one.filename.endswith("examine.py") for one in traceback.extract_stack(limit=16)):
         _calls.append(None)
     return torch.mm(a, b)
 
@@ -60,12 +60,34 @@ def test_what_another_process_has_examined_is_judged_in_its_timed_calls_alone() 
         assert not looked_at()
 
 
+def test_rounds_that_confirm_the_miss_of_another_process_are_not_judged() -> None:
+    for candidate in (product, wrong):
+        ask = Ask(Gemm(32, 32, 32), candidate, against="cublas", at_least=1000.0, settings=SETTINGS, examined=True)
+        one = run_case(ask)
+        assert (one.verdict, one.reason) == (Verdict.MISSED, Reason.TOO_SLOW)
+        assert one.rounds
+        assert one.candidate_error is None
+        assert one.candidate_host_seconds is None
+    assert not looked_at()
+    assert verdict(wrong, at_least=1000.0) is Verdict.WRONG, "a case that asks for itself is judged, however slow"
+
+
 def test_one_examination_serves_all_rivals_on_its_terms() -> None:
     for terms in ({}, {"correctness": "cublas"}, {"deterministic": False}, {"other_sizes": True}):
         assert verdict(product, **terms) is Verdict.MET
         assert looked_at()
         assert verdict(product, **terms, against=other) is Verdict.MET
         assert not looked_at()
+
+
+def test_a_function_with_its_backward_is_examined_once_though_each_call_makes_it_anew() -> None:
+    both, alone = (Gemm(32, 32, 32, dtype="float32", backward=backward) for backward in (True, "only"))
+    for problem, new in ((alone, True), (alone, False), (both, True), (both, False)):
+        ask = Ask(problem, problem.called(product), against="cublas", at_least=0.001, settings=SETTINGS)
+        assert run_case(ask).verdict is Verdict.MET
+        assert looked_at() is new
+    ask = Ask(alone, alone.called(other), against="cublas", at_least=0.001, settings=SETTINGS)
+    assert not checks._examined.has(ask.candidate, alone, ask.terms), "another function"
 
 
 def test_a_wrong_answer_is_not_remembered_as_right() -> None:

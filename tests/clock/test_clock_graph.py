@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,25 @@ def test_times_and_ratio_come_out_whatever_the_length_of_a_call(card: Card, cand
     assert rounds[0].setup == 2
     assert clock.seconds_spent > 30 * clock.launches * (candidate + rival)
     clock.close()
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(1e-4, 1 + 3 * 20), (1e-3, 1 + 3 * 2), (5e-3, 1 + 3), (45e-3, 1 + 1)])
+def test_the_host_time_of_a_long_call_takes_few_calls(
+    card: Card, seconds: float, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = clock_of(card, seconds, 2e-6)
+    made: list[str] = []
+    call = clock._call
+
+    def counted(side: Any, inputs: Inputs) -> Any:
+        made.append(side)
+        return call(side, inputs)
+
+    monkeypatch.setattr(clock, "_call", counted)
+    monkeypatch.setattr(cuda, "time", SimpleNamespace(perf_counter=lambda: card.now))
+    assert clock.host_seconds() == pytest.approx((seconds, 2e-6))  # a launch takes as long as a call on this card
+    assert clock.waited_seconds == pytest.approx((seconds, 2e-6))
+    assert (made.count("candidate"), made.count("rival")) == (calls, 1 + 3 * 20)
 
 
 @pytest.mark.parametrize("seconds", [4e-6, 150e-6, 2e-3])

@@ -58,6 +58,26 @@ def test_where_the_fresh_process_fails_there_are_no_rounds(suite: Suite) -> None
     assert outcome.cases[0]["samples"] == {}
 
 
+def test_rounds_of_wrong_calls_in_the_fresh_process_do_not_count(suite: Suite) -> None:
+    suite.add_hooks(
+        HOOKS
+        + """
+from perfsuite.outcome import Reason, Verdict
+rounds = pytest_perfsuite_compare
+
+def pytest_perfsuite_compare(ask):
+    found = rounds(ask)
+    if "PERFSUITE_FRESH" not in os.environ:
+        return found
+    return dataclasses.replace(found, verdict=Verdict.WRONG, reason=Reason.INACCURATE)
+"""
+    )
+    suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n")
+    outcome = suite.run("--gpu", "--perf-seed=7", "--perf-distribution=uniform", subprocess=True)
+    assert outcome.code == 0, outcome.out
+    assert outcome.cases[0]["samples"] == {}
+
+
 def test_a_worker_measures_afresh_outside_xdist(suite: Suite) -> None:
     suite.add_hooks(HOOKS)
     suite.write("@TARGET\ndef test_it(perf): perf(Gemm(8, 8, 8), met)\n")

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfsuite import Attention, Gemm, Problem
 from perfsuite.case.run import compare
 from perfsuite.oracle import examine
 from perfsuite.outcome import Verdict
+from perfsuite.problems import exact_gradients
 from perfsuite.problems.differentiated import Differentiated
 from perfsuite.problems.tensors import leaves_in, map_tensors
 from perfsuite.settings import Settings
@@ -43,6 +45,47 @@ def test_gradients_are_those_of_autograd_in_float64(problem: Any, backward: Any)
     assert len(found) == one.operands + (backward is True)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS[:4], ids=lambda one: one.name)
+@pytest.mark.parametrize("most", [1, 3, 64])
+def test_gradients_do_not_depend_on_the_heads_and_queries_that_are_taken_at_once(
+    problem: Any, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = replace(problem, batch=3, backward=True)
+    inputs = one.inputs(torch.Generator().manual_seed(1))
+    expected = dict(leaves_in(one.reference(inputs)))
+    monkeypatch.setitem(exact_gradients.MOST_HEADS, "cpu", most)
+    monkeypatch.setitem(exact_gradients.BLOCK_BYTES, "cpu", 4 * 8 * one.keys * 2 * 7 * most)
+    monkeypatch.setattr(exact_gradients, "MASKED_ROWS", 7)
+    for name, value in leaves_in(one.reference(inputs)):
+        torch.testing.assert_close(value, expected[name], rtol=1e-12, atol=1e-14)
+
+
+class Kernels(TorchDispatchMode):
+    """Counts the calls that compute, or that fill memory."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not (operator.is_view or "empty" in str(operator))
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_card_computes_the_gradients_of_many_small_heads_in_few_kernels(
+    causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Attention(4, 16, 64, 16, causal=causal, dtype="bfloat16", backward="only")
+    inputs = problem.inputs(torch.Generator().manual_seed(1))
+    counts = []
+    for most in (1, exact_gradients.MOST_HEADS["cuda"]):
+        monkeypatch.setitem(exact_gradients.MOST_HEADS, "cpu", most)
+        with Kernels() as kernels:
+            problem.reference(inputs)
+        counts.append(kernels.count)
+    assert counts[1] <= 32
+    assert counts[0] > 64 * 10
 
 
 def test_names_words_and_costs() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from perfsuite.problems.base import Inputs, Problem, Scalar
 from perfsuite.problems.checks import DTYPE_WORDS, ITEM_BYTES, flag, positive, torch_dtype, window_sides
 from perfsuite.problems.distributions import dominate, draw
-from perfsuite.problems.exact import BLOCK_BYTES, MOST_ROWS, attended, running, spread
+from perfsuite.problems.exact import BLOCK_BYTES, MASKED_BLOCKS, MASKED_ROWS, MOST_ROWS, attended, running, spread
 from perfsuite.problems.exact_gradients import attention_gradients
 from perfsuite.problems.gradients import Differentiable
 from perfsuite.problems.heads import Heads
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     import argparse
 
     import torch
-
-MASKED_BLOCKS, MASKED_ROWS = 16, 512
-"""Most blocks of queries of a masked float64 answer, and least rows of a block. Keys behind a block's last query are
-not read: of a causal case, almost half."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +117,28 @@ class Attention(Differentiable, Heads):
         behind = keys - (queries + shift)[:, None]
         seen = behind <= (right if right >= 0 else self.keys + self.seq_q)
         return seen if left < 0 else seen & (behind >= -left)
+
+    def keys_of(self, first: int, last: int) -> tuple[slice, slice]:
+        """(keys that any of these queries sees, one at least; keys that all of them see)."""
+        if not (self.causal or self.banded):
+            return slice(0, self.keys), slice(0, self.keys)
+        (begin, all_end), (all_begin, end) = self.span(first), self.span(last)
+        return slice(begin, max(1, end)), slice(all_begin, max(all_begin, all_end))
+
+    def hide(self, logits: torch.Tensor, queries: torch.Tensor, seen: slice, common: slice) -> None:
+        """Mask the logits (..., queries, keys) of the keys `seen`; of those in `common` none is hidden."""
+        import torch
+
+        for begin, end in (seen.start, min(common.start, seen.stop)), (max(common.stop, seen.start), seen.stop):
+            if begin < end:
+                hidden = ~self.visible(queries, torch.arange(begin, end, device=logits.device))
+                logits[..., begin - seen.start : end - seen.start].masked_fill_(hidden, float("-inf"))
+
+    def blind(self, queries: torch.Tensor, seen: slice) -> torch.Tensor:
+        """Bool: True for a query that sees none of these keys."""
+        import torch
+
+        return ~self.visible(queries, torch.arange(seen.start, seen.stop, device=queries.device)).any(-1)
 
     @property
     def name(self) -> str:
@@ -288,29 +306,19 @@ class Attention(Differentiable, Heads):
             for start in range(0, count, step):
                 block = slice(start, start + step)
                 at = positions[block]
-                seen = common = slice(0, self.keys)
-                if self.causal or self.banded:
-                    first, last = start, min(start + step, count) - 1
-                    if rows is not None:
-                        first, last = int(rows[block].min()), int(rows[block].max())
-                    spans = self.span(first), self.span(last)
-                    seen = slice(spans[0][0], max(1, spans[1][1]))
-                    common = slice(spans[1][0], max(spans[1][0], spans[0][1]))  # every query of the block sees these
-                    if seen.start >= seen.stop:  # no query of the block sees a key
-                        out[some, :, block] = 0.0
-                        continue
+                first, last = start, min(start + step, count) - 1
+                if rows is not None and (self.causal or self.banded):
+                    first, last = int(rows[block].min()), int(rows[block].max())
+                seen, common = self.keys_of(first, last)
+                if seen.start >= seen.stop:  # no query of the block sees a key
+                    out[some, :, block] = 0.0
+                    continue
                 # Passes over the scores take most of the time: queries are scaled instead, and softmax is one kernel.
                 scores = q64[:, :, block].flatten(1, 2) @ k64[..., seen]
-                logits = scores.unflatten(1, (group, -1))
-                edges = (seen.start, min(common.start, seen.stop)), (max(common.stop, seen.start), seen.stop)
-                for begin, end in edges:
-                    if begin < end:
-                        hidden = ~self.visible(at, torch.arange(begin, end, device=device))
-                        logits[..., begin - seen.start : end - seen.start].masked_fill_(hidden, float("-inf"))
+                self.hide(scores.unflatten(1, (group, -1)), at, seen, common)
                 out[some, :, block] = (scores.softmax(-1) @ v64[:, seen]).unflatten(1, (group, -1))
                 if self.banded:  # a query that sees no key gives zeros
-                    blind = ~self.visible(at, torch.arange(seen.start, seen.stop, device=device)).any(-1)
-                    out[some, :, block].masked_fill_(blind[:, None], 0.0)
+                    out[some, :, block].masked_fill_(self.blind(at, seen)[:, None], 0.0)
         return out.reshape(*q.shape[:3], self.columns)
 
     def in_order(
