@@ -60,7 +60,7 @@ class Checks:
         objects = (one for one in (ask.rival, *with_it) if callable(one))
         self.watch = Watch(look, self.problem, *objects, library=isinstance(ask.rival, str), device=ask.settings.device)
         self._hard: Mapping[str, bool | None] = {}
-        """Hard inputs of the examination, and whether the rival is right on them."""
+        """Hard inputs of the examination, and whether the rival is right on them; None if nobody asked."""
         self.warnings: list[str] = []
         self.rival_differs: list[str] = []
         """Sentences about strides of results, and settings of precision, that differ between the sides."""

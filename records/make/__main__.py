@@ -63,11 +63,6 @@ def main(arguments: Sequence[str] | None = None, jobs: Sequence[Job] = JOBS) -> 
         return 2
 
 
-def card_folder(name: str) -> str:
-    """The folder of records of a card, such as h200."""
-    return name.removeprefix("NVIDIA ").replace(" ", "-").lower()
-
-
 def listed(jobs: Sequence[Job]) -> list[str]:
     """A line for each job, and the sum."""
     lines = [f"{'job':21} {'seconds':>7}  {'cards':>5}  {'times':5}  record and needs"]
@@ -79,6 +74,8 @@ def listed(jobs: Sequence[Job]) -> list[str]:
 
 
 def _make(given: argparse.Namespace, jobs: Sequence[Job]) -> int:
+    from cuda_llm_ops.survey.record import card_folder
+
     name, cards = _cards(cpu=given.cpu)
     commit, dirty = commit_of(ROOT)
     if commit is None:
@@ -125,6 +122,8 @@ def summary(kept: folders.Kept, jobs: Sequence[Job]) -> list[str]:
 
 def _take(folder: Path, jobs: Sequence[Job], records: Path) -> int:
     """Copy, and say what was refused; 1 if anything was."""
+    from cuda_llm_ops.survey.record import card_folder
+
     kept = folders.read(folder)
     found = take(kept, jobs, records / card_folder(kept.card), ROOT)
     for name, what in found:

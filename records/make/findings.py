@@ -97,11 +97,6 @@ def rows(path: Path) -> Found:
     return Found(True, ", ".join(f"{len(value)} {name}" for name, value in lists.items()))
 
 
-def lines(path: Path) -> Found:
-    """A record of lines that its program writes to the end."""
-    return Found(True, f"{len(path.read_text(encoding='utf-8').splitlines())} lines")
-
-
 def survey(path: Path) -> Found:
     """Cases of a survey."""
     first, *cases = map(json.loads, path.read_text(encoding="utf-8").splitlines())

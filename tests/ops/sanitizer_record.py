@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import Any
 from cuda_llm_ops.levers import origin, whole
 
 from perfsuite.history import children
+from records.make.needs import find_sanitizer
 from tests.ops.sanitized import CALL, FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write what each process printed here")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="write the record, as JSON")
     given = parser.parse_args(arguments)
-    sanitizer = shutil.which(given.sanitizer) or shutil.which(given.sanitizer, path="/usr/local/cuda/bin")
+    sanitizer = find_sanitizer(given.sanitizer)
     if sanitizer is None:
         parser.error(f"--sanitizer is {given.sanitizer}, which is no program on PATH or in /usr/local/cuda/bin")
     parts = dict.fromkeys(TOOLS, given.parts) if given.parts else TOOLS

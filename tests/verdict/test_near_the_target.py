@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
+from pathlib import Path
 
 import pytest
 from fake_clock import FakeClock
 
 from perfsuite.clock.rounds import Round
 from perfsuite.outcome import Verdict
+from perfsuite.record.store import read_run
 from perfsuite.settings import Settings
 from perfsuite.verdict.noise import Noise
-from perfsuite.verdict.policy import is_near
+from perfsuite.verdict.policy import NEAR_BAND, is_near
 from perfsuite.verdict.sequential import Estimate
 from perfsuite.verdict.timing import Timed, Timing
 
 KNOWN = Noise(setup=0.003, process=0.001, source="test")
 SECONDS = 1e-4
+SETUPS, RETRIES = 3, 3
+"""Set-ups of each process, and retries, of a case that a fresh process has decided: two set-ups, and the process."""
 
 
 def timed(speed: float, seed: int, *, setup: float = KNOWN.setup, process: float = 0.0) -> tuple[Timed, int]:
@@ -54,8 +59,24 @@ def test_a_plain_miss_asks_no_other_process(speed: float, asks: bool) -> None:
         assert found.setups == (6 if asks else 3)
 
 
+def test_fresh_processes_on_record_are_nearer_to_the_first_one_than_the_band() -> None:
+    apart = []
+    for file in sorted((Path(__file__).parents[2] / "records").glob("h*/gates*.jsonl")):
+        for case in read_run(file).cases:
+            rounds = case.samples.rounds()
+            if case.retries != RETRIES or max((one.setup for one in rounds), default=0) < 2 * SETUPS - 1:
+                continue
+            first, fresh = (
+                statistics.median(one.speed for one in rounds if (one.setup < SETUPS) is before)
+                for before in (True, False)
+            )
+            apart.append(abs(first / fresh - 1.0))
+    assert len(apart) > 30
+    assert max(apart) < NEAR_BAND
+
+
 def test_at_the_target_itself_no_case_fails_without_another_process() -> None:
-    """Also where set-ups differ four times as much as is known, or this process is further off than any was."""
+    """Also where set-ups differ four times as much as is known, or this process is 2 % off."""
     for seed in range(150):
         for more in ({}, {"setup": 4 * KNOWN.setup}, {"process": -0.02}):
             found, asked = timed(1.0, seed, **more)

@@ -27,7 +27,7 @@ from cuda_llm_ops._loading import PROJECT
 
 from . import draw, record, rules
 from .draw import Case
-from .record import Line, Record, RecordError
+from .record import Line, Record, RecordError, card_folder
 
 COUNTS = {"product": 1000, "attention": 300, "decode": 100}
 REGRETS = 150
@@ -64,11 +64,6 @@ def official_seed(project: Path) -> str:
     if not seed:
         raise RecordError(f"no commit of {project} has a kernel")
     return seed
-
-
-def card_folder(device: str) -> str:
-    """The folder of records of a card, such as h200."""
-    return device.removeprefix("NVIDIA ").replace(" ", "-").lower()
 
 
 def survey(

@@ -26,6 +26,11 @@ class RecordError(Exception):
     """A record that cannot be read, continued or made; the text says why."""
 
 
+def card_folder(device: str) -> str:
+    """The folder of records of a card, such as h200."""
+    return device.removeprefix("NVIDIA ").replace(" ", "-").lower()
+
+
 class Record:
     """A file of lines."""
 
