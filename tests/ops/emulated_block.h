@@ -488,6 +488,15 @@ inline void tma_load_4d_multicast(uint32_t shared, const CUtensorMap* map, uint3
 inline void tma_store_3d(const CUtensorMap* map, uint32_t shared, int x, int y, int z) {
   emulated::tma_store(map, shared, {x, y, z, 0, 0});
 }
+inline void bulk_add(float* to, uint32_t from, uint32_t bytes) {
+  if ((reinterpret_cast<uintptr_t>(to) | from | bytes) % 16) emulated::fail("alignment");
+  const auto asked = races::snapshot();
+  emulated::cur->stores.back().push_back([=] {
+    std::vector<float> read(bytes / 4);
+    races::load_async(read.data(), emulated::at(from), bytes, asked);
+    for (size_t i = 0; i < read.size(); ++i) to[i] += read[i];
+  });
+}
 inline void bulk_commit_group() { emulated::cur->stores.emplace_back(); }
 template <int Pending>
 void bulk_wait_group_read() {

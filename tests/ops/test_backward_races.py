@@ -122,3 +122,11 @@ def test_a_fence_too_few_is_found(host: ctypes.CDLL, library: Path) -> None:
     told = races(host, library)
     assert f"unfenced {ROWS[1]} and {ROWS[0]}" in told
     assert any(one.startswith("unfenced scatter and ") for one in told), told
+
+
+@pytest.mark.parametrize(("named", "kind"), [(4, "write-read"), (6, "read-write")], ids=["stored", "free"])
+def test_a_barrier_of_dq_too_few_is_found(named: int, kind: str, host: ctypes.CDLL, library: Path) -> None:
+    """dQ's parts in shared memory: stored by a warpgroup, read by TMA."""
+    host.races_leave_out(named)
+    check(host, case(128))
+    assert any(one.startswith(kind) for one in races(host, library))

@@ -110,13 +110,19 @@ const char* encode(CUtensorMap* map, const BackwardArguments& a, const void* poi
   return encode_tensor_map(map, arguments);
 }
 
-// Key heads whose queries, dO and sums of dQ share the L2 cache while blocks of unlike length work on them.
-int32_t section_of(const BackwardArguments& a) {
+// Key heads whose blocks are worked on together, where blocks have unlike lengths: as many as share the L2 cache with
+// their queries, dO and sums of dQ. A section's longest blocks come first. If a section has too few to fill the GPU, the
+// longest block of the last one is alone at the end, so it has about as many as run at once. In turn, a block is no
+// faster than the longer ones before it, in each head of a group: few blocks of a key head should run at a time.
+int32_t section_of(const BackwardArguments& a, const Instance& instance, int n_tiles) {
   if (is_plain(a) && !is_causal(a)) return 1;
   constexpr int64_t cache = 32 << 20;
-  const int64_t head = int64_t{a.heads / a.kv_heads} * padded(a.seq_q) * a.head_dim * 8;
+  const int64_t group = a.heads / a.kv_heads, head = group * padded(a.seq_q) * a.head_dim * 8;
+  const int64_t running = current_device_or_none().multiprocessors / instance.cluster;
+  const int64_t blocks = a.deterministic && group > 1 ? 8 * running : running;
   const int64_t all = int64_t{a.batch} * a.kv_heads;
-  return static_cast<int32_t>(std::clamp<int64_t>(cache / head, 1, all));
+  const int64_t wanted = std::clamp<int64_t>(std::max(cache / head, blocks / n_tiles), 1, all), sections = all / wanted;
+  return static_cast<int32_t>((all + sections - 1) / sections);
 }
 
 }  // namespace
@@ -160,7 +166,7 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   const int keys = instance->block_n * instance->cluster;
   p.n_tiles = (a.seq_kv + keys - 1) / keys;
   p.batch_heads = a.batch * a.kv_heads;
-  p.section = section_of(a);
+  p.section = section_of(a, *instance, p.n_tiles);
   p.scale = static_cast<float>(a.scale);
   p.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
   p.causal = is_causal(a);

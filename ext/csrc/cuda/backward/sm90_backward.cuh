@@ -39,6 +39,8 @@ struct Config {
   static constexpr int k_bytes = block_n * HeadDim * 2, v_bytes = k_bytes;
   static constexpr int q_bytes = BlockM * HeadDim * 2, d_out_bytes = q_bytes;
   static constexpr int ds_buffers = 2, ds_bytes = block_n * BlockM * 2, weight_bytes = 0, row_bytes = BlockM * 4;
+  static constexpr int arrivals = halves ? consumers : consumers / 32;
+  static constexpr int dq_bytes = halves || deterministic ? 0 : 2 * sum_floats * 4;
 
   static __device__ __forceinline__ void compute(const Parameters& p, const Layout<Config>& shared, const Work& work) {
     Consumer<Config>(p, shared, work).run();
@@ -131,6 +133,51 @@ struct Consumer {
     }
   }
 
+  // The same for the whole tile, with rows of d_sum that were loaded before.
+  __device__ __forceinline__ void differentiate(const float (&weights)[m / 2], float (&dp)[m / 2], Fragments& fragments,
+                                                const Rows<m>& d_sum, uint32_t ds) const {
+    const int t = thread(), key_row = warpgroup * 64 + t / 32 * 16 + t % 16;
+    const uint32_t to = ds + key_row * 128;
+#pragma unroll
+    for (int i = 0; i < steps; ++i) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        float& x = dp[8 * i + e];
+        const float2 mean = d_sum[2 * i + e / 4];
+        x = weights[8 * i + e] * (x - (e % 2 == 0 ? mean.x : mean.y));
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e) fragments[i][e] = ptx::cvt_rn_x2<T>(dp[8 * i + 2 * e], dp[8 * i + 2 * e + 1]);
+      const uint32_t (&four)[4] = fragments[i];
+      const int chunk = 2 * i + t % 32 / 16;  // of 8 queries
+      ptx::stmatrix_x4(to + (chunk ^ (key_row % 8)) * 16, four[0], four[1], four[2], four[3]);
+    }
+  }
+
+  // From S to dS, with rows loaded ahead; dV is begun.
+  __device__ __forceinline__ void find_ds(const Place<C>& at, Fragments& weights, Fragments& ds, uint32_t stage,
+                                          uint32_t parity) {
+    const uint32_t q = shared.q + stage * C::q_bytes, d_out = shared.d_out + stage * C::q_bytes;
+    float s[m / 2], dp[m / 2];
+    Rows<m> lse, d_sum;
+    ptx::mbarrier_wait(shared.q_full(stage), parity);
+    issue_scores(s, shared.k, q);
+    load_rows<m>(lse, shared.lse + stage * C::row_bytes);
+    ptx::mbarrier_wait(shared.o_full(stage), parity);
+    issue_scores(dp, shared.v, d_out);
+    ptx::wgmma_wait_group<1>();
+    ptx::wgmma_fence_operand(s);
+    find_exponents<C>(p, s, lse, at.m * m, first_key());
+    load_rows<m>(d_sum, shared.d_sum + stage * C::row_bytes);
+#pragma unroll
+    for (int i = 0; i < m / 2; ++i) s[i] = ptx::ex2(s[i]);
+    pack<T, 0, steps>(weights, s);
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_fence_operand(dp);
+    issue_gradient<0, steps>(dv, weights, d_out);
+    differentiate(s, dp, ds, d_sum, shared.ds + stage * C::ds_bytes);
+  }
+
   // One tile of queries.
   __device__ __forceinline__ void step(Place<C>& at) {
     const uint32_t stage = stage_of<C::q_stages>(at.i), parity = parity_of<C::q_stages>(at.i);
@@ -140,7 +187,9 @@ struct Consumer {
     constexpr int half = steps / 2;
     Fragments weights, ds;
     float dq[32];
-    {
+    if constexpr (!C::halves) {
+      find_ds(at, weights, ds, stage, parity);
+    } else {
       float s[m / 2], dp[m / 2];
       ptx::mbarrier_wait(shared.q_full(stage), parity);
       issue_scores(s, shared.k, q);
@@ -148,25 +197,16 @@ struct Consumer {
       issue_scores(dp, shared.v, d_out);
       ptx::wgmma_wait_group<1>();
       ptx::wgmma_fence_operand(s);
-      if constexpr (!C::halves) {
-        weigh<C, 0, steps>(p, s, lse, at.m * m, first_key());
-        pack<T, 0, steps>(weights, s);
-        ptx::wgmma_wait_group<0>();
-        ptx::wgmma_fence_operand(dp);
-        issue_gradient<0, steps>(dv, weights, d_out);
-        differentiate<0, steps>(s, dp, ds, d_sum, ds_at);
-      } else {
-        weigh<C, 0, half>(p, s, lse, at.m * m, first_key());
-        ptx::wgmma_wait_group<0>();
-        ptx::wgmma_fence_operand(dp);
-        pack<T, 0, half>(weights, s);
-        differentiate<0, half>(s, dp, ds, d_sum, ds_at);
-        issue_gradient<0, half>(dv, weights, d_out);
-        issue_gradient<0, half>(dk, ds, q);
-        weigh<C, half, steps>(p, s, lse, at.m * m, first_key());
-        pack<T, half, steps>(weights, s);
-        differentiate<half, steps>(s, dp, ds, d_sum, ds_at);
-      }
+      weigh<C, 0, half>(p, s, lse, at.m * m, first_key());
+      ptx::wgmma_wait_group<0>();
+      ptx::wgmma_fence_operand(dp);
+      pack<T, 0, half>(weights, s);
+      differentiate<0, half>(s, dp, ds, d_sum, ds_at);
+      issue_gradient<0, half>(dv, weights, d_out);
+      issue_gradient<0, half>(dk, ds, q);
+      weigh<C, half, steps>(p, s, lse, at.m * m, first_key());
+      pack<T, half, steps>(weights, s);
+      differentiate<half, steps>(s, dp, ds, d_sum, ds_at);
     }
     ptx::fence_proxy_async_shared();
     ptx::bar_sync(ds_barrier, 256);
@@ -174,20 +214,24 @@ struct Consumer {
     if constexpr (!C::halves) {
       issue_gradient<0, steps>(dk, ds, q);
       ptx::wgmma_wait_group<1>();
-      release(shared.o_empty(stage));
+      release<C>(shared.o_empty(stage));
     } else {
       issue_gradient<half, steps>(dv, weights, d_out);
       issue_gradient<half, steps>(dk, ds, q);
       ptx::wgmma_wait_group<2>();
     }
     ptx::wgmma_fence_operand(dq);
-    add_dq<C, 64>(shared, work.n, warpgroup, dq, at.sums, stage);
+    if constexpr (C::dq_bytes > 0) {
+      store_dq<C>(shared, warpgroup, dq);
+    } else {
+      add_dq<C, 64>(shared, work.n, warpgroup, dq, at.sums, stage);
+    }
     at.next(p, work);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_fence_operand(dk);
     ptx::wgmma_fence_operand(dv);
-    if constexpr (C::halves) release(shared.o_empty(stage));
-    release(shared.q_empty(stage));
+    if constexpr (C::halves) release<C>(shared.o_empty(stage));
+    release<C>(shared.q_empty(stage));
   }
 
   __device__ __forceinline__ void run() {

@@ -3,7 +3,7 @@
 // scores.
 //
 // A configuration C says: T; head_dim of Q and K, value_dim of V and dO, in panels of 64 columns; block_m queries by
-// block_n keys of a tile; deterministic, windowed; bytes of the parts of shared memory.
+// block_n keys of a tile; deterministic, windowed; bytes of the parts of shared memory; arrivals that release a buffer.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include "../ptx/red.cuh"
 #include "../ptx/setmaxnreg.cuh"
 #include "../ptx/shared_pair.cuh"
+#include "../ptx/shared_vectors.cuh"
 #include "../ptx/special_registers.cuh"
 #include "../ptx/stmatrix.cuh"
 #include "../ptx/tma.cuh"
@@ -36,10 +37,12 @@ constexpr int consumers = 256;  // threads of the two warpgroups
 // Named barriers 1.. (0 is __syncthreads).
 constexpr uint32_t ds_barrier = 1;     // dS is stored, and both warpgroups may read it
 constexpr uint32_t added_barrier = 2;  // and the next, of one warpgroup: its part of dQ is added
+constexpr uint32_t dq_stored = 4;      // so: its part of dQ is in shared memory
+constexpr uint32_t dq_free = 6;        // so: and was read there
 
 template <typename C>
 struct Layout {
-  uint32_t k, other_k, v, q, d_out, ds, weights, lse, d_sum, barriers;
+  uint32_t k, other_k, v, q, d_out, ds, weights, dq, lse, d_sum, barriers;
 
   __device__ __forceinline__ explicit Layout(const void* memory) {
     k = (ptx::shared_address(memory) + 1023u) & ~1023u;
@@ -49,7 +52,8 @@ struct Layout {
     d_out = q + C::q_stages * C::q_bytes;
     ds = d_out + C::o_stages * C::d_out_bytes;
     weights = ds + C::ds_buffers * C::ds_bytes;
-    lse = weights + C::weight_bytes;
+    dq = weights + C::weight_bytes;
+    lse = dq + C::dq_bytes;
     d_sum = lse + C::q_stages * C::row_bytes;
     barriers = d_sum + C::o_stages * C::row_bytes;
   }
@@ -80,7 +84,8 @@ template <typename C>
 constexpr int shared_bytes_of() {
   constexpr int barriers = 4 + 2 * C::q_stages + 2 * C::o_stages + 4;
   return 1024 + C::k_bytes + C::other_k_bytes + C::v_bytes + C::q_stages * (C::q_bytes + C::row_bytes) +
-         C::o_stages * (C::d_out_bytes + C::row_bytes) + C::ds_buffers * C::ds_bytes + C::weight_bytes + barriers * 8;
+         C::o_stages * (C::d_out_bytes + C::row_bytes) + C::ds_buffers * C::ds_bytes + C::weight_bytes + C::dq_bytes +
+         barriers * 8;
 }
 
 // What a block has to do.
@@ -233,27 +238,39 @@ __device__ __forceinline__ int own_key() {
   return t / 32 * 16 + t % 32 / 4;
 }
 
-// Every thread for itself. Rows of lse or d_sum that it has read by ordinary loads it has fenced from TMA's next copy.
-__device__ __forceinline__ void release(uint32_t barrier) { ptx::mbarrier_arrive(barrier); }
+// Rows of lse or d_sum that a thread has read by ordinary loads it has fenced from TMA's next copy. One lane arrives
+// for its warp where C::arrivals counts warps.
+template <typename C>
+__device__ __forceinline__ void release(uint32_t barrier) {
+  if constexpr (C::arrivals == consumers) {
+    ptx::mbarrier_arrive(barrier);
+  } else {
+    __syncwarp();
+    if (lane() == 0) ptx::mbarrier_arrive(barrier);
+  }
+}
 
 // Here and below Begin and End count steps of 16 queries.
 //
-// Scores become weights. Hidden keys get 0, and so do keys and queries past the sequence: these were read as zeros,
-// which an infinity of the other side would make NaN.
+// What lse or d_sum has of the queries whose scores are in this thread's registers.
+template <int BlockM>
+using Rows = float2[BlockM / 8];
+
+template <int BlockM>
+__device__ __forceinline__ void load_rows(Rows<BlockM>& rows, uint32_t from) {
+  const uint32_t row = from + lane() % 4 * 8;
+#pragma unroll
+  for (int j = 0; j < BlockM / 8; ++j) rows[j] = ptx::load_shared_pair(row + j * 32);
+}
+
+// Hidden keys get the weight 0, or its exponent, and so do keys and queries past the sequence: these were read as
+// zeros, which an infinity of the other side would make NaN.
 //
 // first_key: of the warpgroup's 64.
 template <typename C, int Begin, int End>
-__device__ __forceinline__ void weigh(const Parameters& p, float (&s)[C::block_m / 2], uint32_t lse, int first_query,
-                                      int first_key) {
+__device__ __forceinline__ void hide(const Parameters& p, float (&s)[C::block_m / 2], int first_query, int first_key,
+                                     float hidden) {
   constexpr int m = C::block_m;
-  const uint32_t row = lse + lane() % 4 * 8;
-#pragma unroll
-  for (int j = 2 * Begin; j < 2 * End; ++j) {
-    const float2 base = ptx::load_shared_pair(row + j * 32);
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
-  }
   const int last_key = first_key + 63;
   const bool beyond = last_key >= p.seq_kv || first_query + m > p.seq_q;
   bool some_hidden;
@@ -282,10 +299,38 @@ __device__ __forceinline__ void weigh(const Parameters& p, float (&s)[C::block_m
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int at = j * 8 + e % 2;
-        if (at < first[e / 2] || at >= end[e / 2]) s[4 * j + e] = 0.0f;
+        if (at < first[e / 2] || at >= end[e / 2]) s[4 * j + e] = hidden;
       }
     }
   }
+}
+
+// Scores become weights.
+template <typename C, int Begin, int End>
+__device__ __forceinline__ void weigh(const Parameters& p, float (&s)[C::block_m / 2], uint32_t lse, int first_query,
+                                      int first_key) {
+  const uint32_t row = lse + lane() % 4 * 8;
+#pragma unroll
+  for (int j = 2 * Begin; j < 2 * End; ++j) {
+    const float2 base = ptx::load_shared_pair(row + j * 32);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
+  }
+  hide<C, Begin, End>(p, s, first_query, first_key, 0.0f);
+}
+
+// The same with rows of lse that were loaded before. The mask comes before the exponentials, so that these and what
+// follows are one stretch of code, in which the compiler is free to mix them.
+template <typename C>
+__device__ __forceinline__ void find_exponents(const Parameters& p, float (&s)[C::block_m / 2],
+                                               const Rows<C::block_m>& lse, int first_query, int first_key) {
+#pragma unroll
+  for (int i = 0; i < C::block_m / 2; ++i) {
+    const float2 base = lse[i / 4];
+    s[i] = fmaf(s[i], p.scale_log2, i % 2 == 0 ? -base.x : -base.y);
+  }
+  hide<C, 0, C::block_m / 16>(p, s, first_query, first_key, -INFINITY);
 }
 
 template <typename T, int Begin, int End, int Steps>
@@ -367,17 +412,50 @@ __device__ __forceinline__ void store(const Parameters& p, const Work& work, voi
   }
 }
 
+// Of a warpgroup's part of dQ, from registers to shared memory, where add_from_shared() finds it.
+template <typename C>
+__device__ __forceinline__ void store_dq(const Layout<C>& shared, int warpgroup, const float (&dq)[32]) {
+  const uint32_t to = shared.dq + warpgroup * (sum_floats * 4) + thread() * 16;
+  ptx::bar_sync(dq_free + warpgroup, 160);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    ptx::store_shared_vector(to + j * 2048, make_float4(dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]));
+  }
+  ptx::fence_proxy_async_shared();
+  ptx::bar_arrive(dq_stored + warpgroup, 160);
+}
+
+// A warp's work for one warpgroup: it adds the parts of dQ.
+template <typename C>
+__device__ __forceinline__ void add_from_shared(const Parameters& p, const Layout<C>& shared, const Work& work,
+                                                int warpgroup) {
+  ptx::griddepcontrol_wait();
+  Place<C> at = Place<C>::begin(p, work, warpgroup);
+  for (int left = work.tiles * p.group; left > 0; --left) {
+    ptx::bar_arrive(dq_free + warpgroup, 160);
+    ptx::bar_sync(dq_stored + warpgroup, 160);
+    if (threadIdx.x % 32 == 0) {
+      ptx::bulk_add(at.sums, shared.dq + warpgroup * (sum_floats * 4), sum_floats * 4);
+      ptx::bulk_commit_group();
+      ptx::bulk_wait_group_read<0>();
+    }
+    __syncwarp();
+    at.next(p, work);
+  }
+  if (threadIdx.x % 32 == 0) ptx::bulk_wait_group<0>();
+}
+
 template <typename C>
 __device__ __forceinline__ void init_barriers(const Layout<C>& shared) {
   ptx::mbarrier_init(shared.k_full(), 1);
   ptx::mbarrier_init(shared.v_full(), 1);
   for (int s = 0; s < C::q_stages; ++s) {
     ptx::mbarrier_init(shared.q_full(s), 1);
-    ptx::mbarrier_init(shared.q_empty(s), consumers);
+    ptx::mbarrier_init(shared.q_empty(s), C::arrivals);
   }
   for (int s = 0; s < C::o_stages; ++s) {
     ptx::mbarrier_init(shared.o_full(s), 1);
-    ptx::mbarrier_init(shared.o_empty(s), consumers);
+    ptx::mbarrier_init(shared.o_empty(s), C::arrivals);
   }
   for (int w = 0; w < 2; ++w) ptx::mbarrier_init(shared.turn(w), 1);
   if constexpr (C::cluster == 2) {
@@ -389,13 +467,15 @@ __device__ __forceinline__ void init_barriers(const Layout<C>& shared) {
   ptx::fence_mbarrier_init();
 }
 
-// The first warpgroup: one thread loads, one warp for each of the others passes its turns on.
+// The first warpgroup: one thread loads, one warp for each of the others passes its turns on or adds its dQ.
 template <typename C>
 __device__ __forceinline__ void help(const Parameters& p, const Layout<C>& shared, const Work& work) {
   const int warp = threadIdx.x / 32;
   if (warp == 0 && threadIdx.x == 0) produce<C>(p, shared, work);
   if constexpr (C::deterministic) {
     if (warp == 1 || warp == 2) pass_turns<C>(p, shared, work, warp - 1);
+  } else if constexpr (C::dq_bytes > 0) {
+    if (warp == 1 || warp == 2) add_from_shared<C>(p, shared, work, warp - 1);
   }
 }
 

@@ -40,7 +40,7 @@ struct WideConfig {
   static constexpr int k_bytes = block_n * HeadDim * 2, v_bytes = block_n * ValueDim * 2;
   static constexpr int q_bytes = k_bytes, d_out_bytes = v_bytes;
   static constexpr int ds_buffers = 2, ds_bytes = walk_n * block_m * 2, weight_bytes = block_n * block_m * 4;
-  static constexpr int row_bytes = block_m * 4;
+  static constexpr int row_bytes = block_m * 4, arrivals = consumers, dq_bytes = 0;
 
   static __device__ __forceinline__ void compute(const Parameters& p, const Layout<WideConfig>& shared,
                                                  const Work& work) {
@@ -230,13 +230,13 @@ struct WideConsumer {
       issue_scores<C::head_dim>(s, left, q(stage_of<C::q_stages>(next)));
       // Of lse, while the products run; the other warpgroup gives the stage back later still.
       ptx::fence_proxy_async_shared();
-      release(shared.q_empty(stage));
+      release<C>(shared.q_empty(stage));
       ptx::wgmma_wait_group<1>();
     } else {
       ptx::wgmma_wait_group<0>();
     }
     ptx::wgmma_fence_operand(dv);
-    release(shared.o_empty(o_stage));
+    release<C>(shared.o_empty(o_stage));
     finish_dq<0>(at);
     if constexpr (!Last) ptx::wgmma_fence_operand(s);
     at.next(p, work);
@@ -272,7 +272,7 @@ struct WideConsumer {
     ptx::bar_sync(weights_barrier, consumers);
     differentiate(dp, ds, shared.d_sum + o_stage * C::row_bytes, own_ds(buffer));
     ptx::fence_proxy_async_shared();
-    release(shared.o_empty(o_stage));
+    release<C>(shared.o_empty(o_stage));
     ptx::bar_sync(half_barrier, 128);
     if (thread() == 0) {
       const uint32_t own = own_ds(buffer), other = own_rank() ^ 1;
@@ -291,7 +291,7 @@ struct WideConsumer {
       ptx::wgmma_wait_group<0>();
     }
     ptx::wgmma_fence_operand(dk);
-    release(shared.q_empty(stage));
+    release<C>(shared.q_empty(stage));
     finish_dq<1>(at);
     if constexpr (!Last) ptx::wgmma_fence_operand(dp);
     at.next(p, work);

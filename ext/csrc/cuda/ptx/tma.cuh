@@ -122,4 +122,12 @@ __device__ __forceinline__ void bulk_store(void* global, uint32_t shared, uint32
                : "memory");
 }
 
+// Adds float32 numbers of shared memory to global memory, each by itself, in no order against other additions. A store
+// in what concerns fences, groups and waits. Section "cp.reduce.async.bulk".
+__device__ __forceinline__ void bulk_add(float* global, uint32_t shared, uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global), "r"(shared),
+               "r"(bytes)
+               : "memory");
+}
+
 }  // namespace cuda_llm_ops::ptx
