@@ -197,6 +197,9 @@ def test_quantisers(kind: str, rows: int, columns: int, perf: Perf, ops: ModuleT
         scale = y.abs().amax(-1) / TOP
         return y / scale[:, None], scale
 
+    # torch compiles a function for eight sizes at most, and runs it uncompiled for further ones: each test begins anew.
+    torch.compiler.reset()
+
     @torch.compile(dynamic=False)
     def compiled(*given: Any) -> Any:
         quotient, scale = formula(*given)
