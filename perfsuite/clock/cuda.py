@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 import traceback
+from dataclasses import replace
 
 from perfsuite.clock.base import CaptureError, ClockKind, SideFailedError, Sides
 from perfsuite.clock.cache import l2_bytes, reset_persisting_l2
@@ -168,7 +170,13 @@ class CudaClock(PairedClock):
 
     def telemetry(self) -> Telemetry:
         self._watch.sample_slow()
-        return self._watch.telemetry(l2_persistence_reset=self._l2_reset, clock_settled=self._settled)
+        found = self._watch.telemetry(l2_persistence_reset=self._l2_reset, clock_settled=self._settled)
+        if found.other_processes is None:
+            return found
+        # Isolated cases leave processes of this one on the card for the cases that follow. They rest.
+        ahead = sys.modules.get("perfsuite.isolate.ahead")
+        own = 0 if ahead is None else ahead.ready("cuda")
+        return replace(found, other_processes=max(0, found.other_processes - own))
 
     def _make_room(self) -> None:
         import torch

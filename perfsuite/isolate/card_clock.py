@@ -26,7 +26,6 @@ from perfsuite.clock.graph import MOST_CALLS, PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device import turns
 from perfsuite.device.telemetry import Telemetry
-from perfsuite.isolate import ahead
 from perfsuite.isolate.card_offset import order_costs
 from perfsuite.isolate.card_queue import UNIT
 from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph
@@ -304,7 +303,7 @@ class IsolatedCardClock(GraphClock):
     def telemetry(self) -> Telemetry:
         found = super().telemetry()
         others = found.other_processes
-        mine = sum(one.remote.running for one in self._workers.values()) + ahead.ready("cuda")
+        mine = sum(one.remote.running for one in self._workers.values())
         mine += turns.contexts_beside()
         return found if others is None else replace(found, other_processes=max(0, others - mine))
 

@@ -59,7 +59,7 @@ JOBS = (
         kind=Parts(words=("-m", "tests.ops.repeated"), count=4, read=findings.repeated),
     ),
     Job(
-        name="exploits", record="exploits.json", seconds=190, times=True, beside=3, threads=4, own_folder=True,
+        name="exploits", record="exploits.json", seconds=820, times=True, threads=4, own_folder=True,
         needs=("bubblewrap",), small=("-k", "portable"),
         kind=Exploits(tests=("tests/exploits",), lanes=3),
     ),

@@ -168,10 +168,11 @@ def pytest_words(tests: Sequence[str], options: Sequence[str], of_card: Sequence
 
 @dataclass(frozen=True, kw_only=True)
 class Exploits:
-    """Attacks, in several runs beside one another on a card; what fails there is tried once more by itself."""
+    """Attacks and their twins, which are timed. What fails is tried once more when all runs have ended."""
 
     tests: Sequence[str]
     lanes: int
+    """At most so many runs share the tests, one on each card: the times of runs on one card are not their own."""
     of_card: Sequence[str] = ("--gpu", "-m", "gpu")
     environment: Mapping[str, str] = field(default_factory=dict)
     resumes: bool = True
@@ -183,10 +184,10 @@ class Exploits:
             return []
         begun = _next(at.place)
         share = len(left) / len(every) if every else 1.0
-        found = []
-        for lane in range(self.lanes if left or not every else 0):
-            seconds = STARTS + share * at.job.seconds * at.job.beside / self.lanes
-            found.append(self._piece(at, f"run-{begun + lane}", f"{lane}/{self.lanes}", seconds))
+        found, lanes = [], min(self.lanes, at.cards)
+        for lane in range(lanes if left or not every else 0):
+            seconds = STARTS + share * at.job.seconds / lanes
+            found.append(self._piece(at, f"run-{begun + lane}", f"{lane}/{lanes}", seconds))
         return [*found, self._piece(at, "alone", "0/1", STARTS + 0.1 * at.job.seconds, alone=True)]
 
     def _piece(self, at: At, name: str, share: str, seconds: float, *, alone: bool = False) -> Piece:

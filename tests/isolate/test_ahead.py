@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import isolated_kernels as kernels
 
+from perfsuite.clock.graph import GraphClock
+from perfsuite.device.telemetry import Watch
 from perfsuite.isolate import ahead, nursery, sandbox
 from perfsuite.isolate.errors import CandidateError
 from perfsuite.isolate.process import Process
@@ -56,6 +58,24 @@ def test_each_stands_in_a_sandbox_of_its_own_and_the_next_start_when_one_is_take
     ahead.settle()
     assert one.nursery.alive
     assert not one.nursery.workers
+
+
+class ReadsProcesses(Watch):
+    """NVML's count of other processes, on a machine without a card."""
+
+    def sample_slow(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("seen", "ready", "others"), [(None, 1, None), (0, 1, 0), (1, 1, 0), (3, 1, 2), (2, 0, 2)])
+def test_a_case_in_process_takes_none_for_another_user_of_the_card(
+    monkeypatch: pytest.MonkeyPatch, seen: int | None, ready: int, others: int | None
+) -> None:
+    monkeypatch.setattr(ahead, "ready", {"cuda": ready, "cpu": 9}.__getitem__)
+    clock = object.__new__(GraphClock)
+    clock._watch, clock._l2_reset, clock._settled = ReadsProcesses(uuid=None), None, True
+    clock._watch.most_others = seen
+    assert clock.telemetry().other_processes == others
 
 
 @needs_bubblewrap

@@ -14,7 +14,7 @@ from records.make import findings, needs, outcomes
 from records.make.__main__ import listed, main
 from records.make.job import At, Job
 from records.make.jobs import JOBS, named
-from records.make.kinds import Calibration, Exploits, Gates, Parts, Sections, Survey
+from records.make.kinds import STARTS, Calibration, Exploits, Gates, Parts, Sections, Survey
 from records.make.run import ROOT
 
 NONE: frozenset[str] = frozenset()
@@ -89,12 +89,24 @@ def test_one_whole_record_of_gates_is_copied_and_several_are_joined(place: Path)
     assert not here.record.exists(), "perfsuite partial writes new files only"
 
 
-def test_attacks_that_failed_beside_others_are_tried_by_themselves(place: Path) -> None:
+def test_attacks_share_no_card_and_are_shared_by_cards(place: Path) -> None:
+    job = BY_NAME["exploits"]
+    assert isinstance(job.kind, Exploits)
+    assert job.beside == 1, "each attack is timed, and so is its twin"
+    for cards, lanes in ((1, 1), (2, 2), (8, 3)):
+        *runs, alone = job.kind.pieces(at(job, place, cards=cards), NONE)
+        shares = [piece.environment[outcomes.SHARE] for piece in runs]
+        assert shares == [f"{lane}/{lanes}" for lane in range(lanes)]
+        assert sum(piece.seconds for piece in runs) == pytest.approx(job.seconds + lanes * STARTS)
+        assert (alone.name, alone.turn) == ("alone", 1)
+
+
+def test_attacks_that_failed_are_tried_once_more(place: Path) -> None:
     here = at(BY_NAME["exploits"], place)
     kind = here.job.kind
     assert isinstance(kind, Exploits)
     first = kind.pieces(here, NONE)
-    assert [(piece.name, piece.turn) for piece in first] == [("run-0", 0), ("run-1", 0), ("run-2", 0), ("alone", 1)]
+    assert [(piece.name, piece.turn) for piece in first] == [("run-0", 0), ("alone", 1)]
     assert outcomes.AGAIN in first[-1].environment
     outcome(
         place, "run-0", {"every": ["a", "b"]}, {"test": "a", "outcome": "passed"}, {"test": "b", "outcome": "failed"}
