@@ -218,11 +218,14 @@ class _Case:
             dtype=str(self.ask.problem.params.get("dtype") or ""),
             cold=self.settings.cache == "cold" and clock.covered,
         )
-        if floor is not None and seconds < floor.seconds:
-            least = f"less than the card can take: {floor.why} are {words.time_text(floor.seconds)}"
-            said = f"{words.time_text(seconds)} a call is {least}"
-            if others := self.found.telemetry.other_processes:
-                # The clock's own costs, which it takes off, are too long if the card served others meanwhile.
+        others, rival = self.found.telemetry.other_processes, self.found.rival_seconds
+        # The clock's own costs, which it takes off, are too long if the card served others meanwhile: of either side.
+        least = min(seconds, rival) if others and rival is not None else seconds
+        if floor is not None and least < floor.seconds:
+            whose = "" if least == seconds else " of the rival"
+            said = f"{words.time_text(least)} a call{whose} is less than the card can take: "
+            said += f"{floor.why} are {words.time_text(floor.seconds)}"
+            if others:
                 raise Stop(Verdict.UNDECIDED, Reason.SHARED_DEVICE, f"{_others_text(others)}; {said}")
             raise Stop(Verdict.WRONG, Reason.FASTER_THAN_THE_CARD, said)
 

@@ -27,6 +27,7 @@ def floor(
     monkeypatch: pytest.MonkeyPatch,
     *,
     seconds: float,
+    rival: float | None = None,
     covered: bool = True,
     cache: CacheMode = "cold",
     others: int | None = 0,
@@ -37,7 +38,8 @@ def floor(
     problem = Custom(args=(torch.randn(8),), bytes=4e6, against=torch.abs)
     case = run._Case(Ask(problem, torch.abs, against=torch.abs, settings=Settings(device="cpu")), looker())
     case.settings = replace(case.settings, device="cuda", cache=cache)
-    case.found = replace(case.found, candidate_seconds=seconds, telemetry=Telemetry(other_processes=others))
+    case.found = replace(case.found, candidate_seconds=seconds, rival_seconds=rival)
+    case.found = replace(case.found, telemetry=Telemetry(other_processes=others))
     clock: Any = FakeClock(lambda setup, count: [])
     clock.kind, clock.covered, clock.warnings = "graph", covered, [WARNING]
     case._floor(clock)
@@ -71,3 +73,13 @@ def test_on_a_shared_card_a_time_below_the_floor_accuses_nobody(monkeypatch: pyt
         floor(monkeypatch, seconds=5e-7, others=2)
     assert (stopped.value.verdict, stopped.value.reason) == (Verdict.UNDECIDED, Reason.SHARED_DEVICE)
     floor(monkeypatch, seconds=2e-6, others=2)
+
+
+def test_on_a_shared_card_a_rival_below_the_floor_makes_no_candidate_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        Stop, match=r"1 other process on the card; 0.0200 ns a call of the rival is less than"
+    ) as stopped:
+        floor(monkeypatch, seconds=2e-6, rival=2e-11, others=1)
+    assert (stopped.value.verdict, stopped.value.reason) == (Verdict.UNDECIDED, Reason.SHARED_DEVICE)
+    floor(monkeypatch, seconds=2e-6, rival=2e-11)
+    floor(monkeypatch, seconds=2e-6, rival=2e-6, others=1)
