@@ -18,7 +18,7 @@ SHARP_SECONDS = 20e-6
 SUSPECT_BAND = 0.10
 """A miss by less than this share of the target is a suspect: it is set up afresh before it fails. A larger miss cannot
 be noise."""
-NEAR_BAND, NEAR_WIDTHS = 0.03, 4.0
+NEAR_BAND, NEAR_WIDTHS = 0.05, 4.0
 """A suspect is measured in a fresh process too, unless it misses the target by more than this share and by more than so
 many half-widths of its interval. In no suspect of the records was the median of a fresh process so far from that of the
 first one (`tests/verdict/test_near_the_target.py`); FP8 products under the power limit come nearest."""

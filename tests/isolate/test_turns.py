@@ -17,7 +17,6 @@ import pytest
 from perfsuite.clock.graph import GraphClock
 from perfsuite.device import turns
 from perfsuite.device.turns import Turns
-from perfsuite.isolate import card_clock
 from perfsuite.isolate.card_clock import IsolatedCardClock
 
 FORK = multiprocessing.get_context("fork")
@@ -265,11 +264,10 @@ def test_costs_and_rounds_are_timed_alone_and_captures_are_made_beside_others(
 def test_others_processes_are_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = IsolatedCardClock.__new__(IsolatedCardClock)
     clock._workers = {"candidate": SimpleNamespace(remote=SimpleNamespace(running=True))}  # type: ignore[dict-item]
-    monkeypatch.setattr(card_clock.ahead, "ready", lambda device: 2)
     monkeypatch.setattr(turns, "contexts_beside", lambda: 7)
     from perfsuite.device.telemetry import Telemetry
 
-    monkeypatch.setattr(GraphClock, "telemetry", lambda self: Telemetry(other_processes=11))
+    monkeypatch.setattr(GraphClock, "telemetry", lambda self: Telemetry(other_processes=9))
     assert clock.telemetry().other_processes == 1
 
 
