@@ -21,7 +21,7 @@ be noise."""
 NEAR_BAND, NEAR_WIDTHS = 0.05, 4.0
 """A suspect is measured in a fresh process too, unless it misses the target by more than this share and by more than so
 many half-widths of its interval. In no suspect of the records was the median of a fresh process so far from that of the
-first one (`tests/verdict/test_near_the_target.py`); FP8 products under the power limit come nearest."""
+first one (`tests/verdict/test_near_the_target.py`); FP8 products come nearest."""
 GROSS_ROUNDS = 4
 GROSS_FACTOR = 1.5
 """If the budget is too small for the rounds of a first look, GROSS_ROUNDS rounds decide, all of them beyond the target
