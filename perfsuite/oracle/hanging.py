@@ -8,10 +8,10 @@ unit in the last place.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perfsuite.oracle.measures import BLOCK_ELEMENTS, ROW_ELEMENTS, Measures, measure
+from perfsuite.oracle.measures import Measures
+from perfsuite.oracle.rows import rows_of, sizes, without
 from perfsuite.oracle.yardstick import FARTHEST_LIBRARY, TIMES_THE_LIBRARY
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ def without_hanging_rows(
     moved = [one for one in moved if one.shape == library.shape]
     if candidate.dim() == 0 or not moved:
         return found
-    rows = [_rows(one) for one in (candidate, right, library)]
-    size = _norms(rows[1])
-    error = _norms(rows[0], rows[1])
-    shift = torch.stack([_norms(_rows(one), rows[2]) for one in moved]).amax(0)
+    rows = [rows_of(one) for one in (candidate, right, library)]
+    size, error = sizes(rows[1])[0], sizes(rows[0], rows[1])[0]
+    shift = torch.stack([sizes(rows_of(one), rows[2])[0] for one in moved]).amax(0)
     share = torch.where(size > 0, shift / size, 0.0).nan_to_num(0.0, 0.0, 0.0)
     hanging = (share > HANGS * share.median()) | (share > FARTHEST_LIBRARY)
     if not bool(hanging.any()):
@@ -46,37 +45,4 @@ def without_hanging_rows(
     mine, allowed = error[hanging], TIMES_THE_LIBRARY * shift[hanging]
     if bool(mine.amax() > allowed.amax()) or bool(mine.norm() > allowed.norm()):
         return found
-    others = ~hanging.repeat_interleave(_together(rows[0]))[: len(rows[0])]
-    rest = measure(*(one[others] for one in rows))
-    left = others.nonzero().flatten()
-    worst = int(left[rest.worst_row]) if len(left) else found.worst_row
-    return replace(found, row=rest.row, element=rest.element, worst_row=worst)
-
-
-def _rows(values: torch.Tensor) -> torch.Tensor:
-    """The rows of the last axis; of complex numbers, both parts."""
-    import torch
-
-    values = torch.view_as_real(values.resolve_conj()).flatten(-2) if values.is_complex() else values
-    return values.detach().reshape(-1, values.shape[-1])
-
-
-def _together(rows: torch.Tensor) -> int:
-    """Neighbouring rows that `measure` takes together."""
-    return -(-ROW_ELEMENTS // max(1, rows.shape[1]))
-
-
-def _norms(rows: torch.Tensor, others: torch.Tensor | None = None) -> torch.Tensor:
-    """The norm of each group of rows, or of its difference from `others`, in float64."""
-    import torch
-
-    step = max(1, BLOCK_ELEMENTS[rows.device.type] // max(1, rows.shape[1]))
-    squares = []
-    for start in range(0, len(rows), step):
-        block = rows[start : start + step].double()
-        if others is not None:
-            block = block - others[start : start + step].double()
-        squares.append(block.square().sum(-1))
-    each = torch.cat(squares)
-    together = _together(rows)
-    return torch.nn.functional.pad(each, (0, -len(each) % together)).view(-1, together).sum(-1).sqrt()
+    return without(hanging, found, *rows)

@@ -6,7 +6,7 @@ An honest candidate differs from it by about as much as if every input had been 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +43,21 @@ def stand_in(exact: torch.Tensor, rivals: torch.Tensor) -> torch.Tensor:
 
 def results_moved(library: Callable[..., Any], inputs: Inputs) -> list[list[torch.Tensor]]:
     """The tensors of the library's results on inputs that were moved by one unit in the last place, several times."""
+    found = []
+    for moved in moved_inputs(inputs, MOVES):
+        result = moved.call(library)
+        found.append([value for _, value in values_in(map_tensors(result, lambda tensor: tensor.detach().clone()))])
+    return found
+
+
+def moved_inputs(inputs: Inputs, count: int) -> Iterator[Inputs]:
+    """Copies of the inputs, each moved by one unit in the last place in its own way."""
     import torch
 
     device = next((tensor.device for tensor in tensors_in(inputs)), torch.device("cpu"))
     generator = torch.Generator(device).manual_seed(0)
-    found = []
-    for _ in range(MOVES):
-        result = nudged(inputs, generator).call(library)
-        found.append([value for _, value in values_in(map_tensors(result, lambda tensor: tensor.detach().clone()))])
-    return found
+    for _ in range(count):
+        yield nudged(inputs, generator)
 
 
 def moved_limits(found: Measures, rivals: torch.Tensor, moved: list[torch.Tensor]) -> Limits:

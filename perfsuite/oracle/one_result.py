@@ -8,14 +8,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.guards.poison import POISON_HALF
+from perfsuite.oracle.form import values_in
 from perfsuite.oracle.hanging import without_hanging_rows
-from perfsuite.oracle.imprecise import moved_limits, results_moved, soften, stand_in
+from perfsuite.oracle.imprecise import moved_inputs, moved_limits, results_moved, soften, stand_in
 from perfsuite.oracle.integers import judge_integers
 from perfsuite.oracle.judgement import Judgement, wrong
 from perfsuite.oracle.measures import LEAST_UNITS, Measures, measure
+from perfsuite.oracle.own_rows import without_inexact_rows
 from perfsuite.oracle.yardstick import (
+    DRAWS,
     FARTHEST_LIBRARY,
     LARGE_DRAWS,
+    LARGE_FLOPS,
     Limits,
     draws,
     limits,
@@ -27,6 +31,7 @@ from perfsuite.problems.answers import Answer, Mark
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.checks import plain_name
 from perfsuite.problems.float64 import is_float64
+from perfsuite.problems.tensors import tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -84,11 +89,21 @@ class Judge:
         if not allowed.allow(found) and found.frobenius <= allowed.frobenius:
             moved = [each[place] for each in self._moved if place < len(each)]
             found = without_hanging_rows(found, mine, exact, rivals, self._at_rows(moved))
+            if not allowed.allow(found):
+                found = without_inexact_rows(found, allowed, mine, exact, rivals, self._on_moved_inputs(place))
         return judge_errors(found, allowed, dtype, self.rows)
 
     def _at_rows(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
         """The rows of whole results that are judged."""
         return results if self.rows is None else [one.index_select(-2, self.rows) for one in results]
+
+    def _on_moved_inputs(self, place: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """(float64 answer, library's answer) of the judged rows, on inputs moved by one unit in the last place."""
+        large, flops = LARGE_FLOPS[next(tensors_in(self.inputs)).device.type], self.problem.flops or 0.0
+        for inputs in moved_inputs(self.inputs, DRAWS if flops <= large else LARGE_DRAWS):
+            answer = values_in(inputs.call(self.library))[place][1]
+            right = values_in(self.problem.answer(inputs, rows=self.rows))[place][1]
+            yield right, self._at_rows([answer])[0]
 
     def _integers(self, place: int, mine: torch.Tensor, exact: torch.Tensor, rivals: torch.Tensor) -> Judgement:
         marks = self.known.marks

@@ -32,7 +32,7 @@ PORTABLE_CALIBRATION = ("--portable", "--aa", "4", "--planted", "2", "--sharp", 
 
 JOBS = (
     Job(
-        name="sanitizers", record="sanitizers.json", seconds=290, times=False, processors=10, threads=1, closing=75,
+        name="sanitizers", record="sanitizers.json", seconds=240, times=False, processors=10, threads=1, closing=75,
         needs=("sanitizer",),
         kind=Once(
             words=("-m", "tests.ops.sanitizer_record", "--sanitizer", "{sanitizer}", "--seconds", "{seconds}",
@@ -41,11 +41,11 @@ JOBS = (
         ),
     ),
     Job(
-        name="gates-fp8", record="gates-fp8.jsonl", seconds=215, times=True, small=(),
+        name="gates-fp8", record="gates-fp8.jsonl", seconds=150, times=True, small=(),
         kind=Gates(tests=(f"{HOPPER}/test_fp8.py",)),
     ),
     Job(
-        name="gates-backward", record="gates-backward.jsonl", seconds=690, times=True, needs=("flash-attn",), small=(),
+        name="gates-backward", record="gates-backward.jsonl", seconds=410, times=True, needs=("flash-attn",), small=(),
         kind=Gates(tests=tuple(f"{HOPPER}/test_backward{name}.py" for name in ("", "_flash", "_gemm")), lanes=2),
     ),
     Job(
@@ -59,7 +59,7 @@ JOBS = (
         kind=Parts(words=("-m", "tests.ops.repeated"), count=4, read=findings.repeated),
     ),
     Job(
-        name="exploits", record="exploits.json", seconds=820, times=True, threads=4, own_folder=True,
+        name="exploits", record="exploits.json", seconds=1000, times=True, threads=4, own_folder=True,
         needs=("bubblewrap",), small=("-k", "portable"),
         kind=Exploits(tests=("tests/exploits",), lanes=3),
     ),
