@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.differentiated import prepared
 
 if TYPE_CHECKING:
     from perfsuite.clock.base import Sides
@@ -32,11 +33,12 @@ class ResourceError(Exception):
 def peak_bytes(problem: Problem, candidate: Callable[..., Any], *, seed: int = 0) -> int:
     """Most bytes that torch's allocator held at once during a call, over what it held before: output and scratch.
 
-    The inputs are there before and do not count; nor does what a first call allocates for good (workspaces).
+    The inputs are there before and do not count; nor does what a first call allocates for good (workspaces), or what
+    a forward pass has kept for a backward alone.
     """
     import torch
 
-    inputs = _inputs(problem, seed)
+    inputs, candidate = _call(problem, candidate, seed)
     inputs.call(candidate)
     torch.cuda.synchronize()
     # No garbage is freed between the two readings. To collect it before would do as well, but takes 80 ms.
@@ -62,7 +64,7 @@ def leaked_bytes(problem: Problem, candidate: Callable[..., Any], *, seed: int =
     """
     import torch
 
-    inputs = _inputs(problem, seed)
+    inputs, candidate = _call(problem, candidate, seed)
     inputs.call(candidate)
     held = []
     for calls in (1, LEAK_CALLS):
@@ -81,7 +83,7 @@ def kernel_launches(problem: Problem, candidate: Callable[..., Any], *, seed: in
     """
     import torch
 
-    inputs = _inputs(problem, seed)
+    inputs, candidate = _call(problem, candidate, seed)
     inputs.call(candidate)
     torch.cuda.synchronize()
     kinds = [torch.profiler.ProfilerActivity.CUDA]
@@ -104,7 +106,7 @@ def synchronises(problem: Problem, candidate: Callable[..., Any], *, seed: int =
 
     from perfsuite.clock.cuda import spin
 
-    inputs = _inputs(problem, seed)
+    inputs, candidate = _call(problem, candidate, seed)
     inputs.call(candidate)
     torch.cuda.synchronize()
     started = time.perf_counter()
@@ -266,7 +268,9 @@ def _dtype(problem: Problem) -> str:
     return str(told).partition("[")[0]
 
 
-def _inputs(problem: Problem, seed: int) -> Inputs:
+def _call(problem: Problem, candidate: Callable[..., Any], seed: int) -> tuple[Inputs, Callable[..., Any]]:
+    """The arguments of a call, and the function to call: of backward alone, the forward pass on them has run."""
     import torch
 
-    return problem.inputs(torch.Generator(device="cuda").manual_seed(seed))
+    inputs = problem.inputs(torch.Generator(device="cuda").manual_seed(seed))
+    return inputs, prepared(candidate, inputs)

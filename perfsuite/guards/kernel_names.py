@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfsuite.problems.base import Inputs
+from perfsuite.problems.differentiated import prepared
 
 KERNEL_NODE = 0  # CU_GRAPH_NODE_TYPE_KERNEL, cuda.h
 
@@ -29,12 +30,16 @@ class _KernelNode(ctypes.Structure):
 
 
 def captured(function: Callable[..., Any], inputs: Inputs) -> Any:
-    """A torch.cuda.CUDAGraph of one call, its nodes kept; RuntimeError if the call cannot be captured."""
+    """A torch.cuda.CUDAGraph of one call, its nodes kept; RuntimeError if the call cannot be captured.
+
+    Of backward alone, the forward pass runs before the capture and is no part of it.
+    """
     import torch
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.no_grad(), torch.cuda.stream(stream):
+        function = prepared(function, inputs)  # its backward runs on the stream of its forward pass
         inputs.call(function)
         stream.synchronize()
         graph = torch.cuda.CUDAGraph(keep_graph=True)

@@ -12,6 +12,8 @@ from perfsuite.problems.tensors import leaves_in, map_tensors, tensors_in
 if TYPE_CHECKING:
     import torch
 
+    from perfsuite.problems.base import Inputs
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -127,6 +129,18 @@ class Differentiated:
 def needs_preparing(function: Callable[..., Any]) -> TypeGuard[Differentiated]:
     """True for backward alone, whose forward pass must run before it whenever the arguments have changed."""
     return type(function) is Differentiated and function.plan.only
+
+
+def prepared(function: Callable[..., Any], inputs: Inputs) -> Callable[..., Any]:
+    """`function` as it is timed: of backward alone one whose forward pass on these inputs has run, on this stream.
+
+    That one is another object, so what others have prepared stays.
+    """
+    if not needs_preparing(function):
+        return function
+    ready = function.like(function.__wrapped__)
+    ready.prepare(*inputs.args)
+    return ready
 
 
 def _identity(given: tuple[Any, ...]) -> tuple[int, ...]:

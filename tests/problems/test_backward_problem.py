@@ -11,9 +11,9 @@ import pytest
 from perfsuite.case.comparison import Comparison
 from perfsuite.case.run import compare
 from perfsuite.outcome import Verdict
-from perfsuite.problems import Custom
+from perfsuite.problems import Custom, Inputs
 from perfsuite.problems.backward import GradientError, with_gradients
-from perfsuite.problems.differentiated import Differentiated, Plan
+from perfsuite.problems.differentiated import Differentiated, Plan, prepared
 from perfsuite.settings import Settings
 
 torch = pytest.importorskip("torch")
@@ -150,3 +150,21 @@ def test_a_prepared_forward_pass_is_freed_when_it_is_forgotten() -> None:
     called(*given)
     called.forget()
     assert kept() is None
+
+
+@pytest.mark.parametrize(("only", "forwards"), [(True, 1), (False, 3)])
+def test_what_a_backward_alone_takes_is_measured_without_its_forward_pass(only: bool, forwards: int) -> None:
+    """Launches and memory of a call are those of what is timed."""
+    ran = []
+
+    def forward(x: Any) -> Any:
+        ran.append(1)
+        return x.exp()
+
+    called = Differentiated(forward, Plan(frozenset({"args[0]"}), ("",), only=only))
+    inputs = Inputs((torch.randn(64), {}, (torch.ones(64),)))
+    ready = prepared(called, inputs)
+    results = [inputs.call(ready)["gradient"]["args[0]"] for _ in range(3)]
+    assert len(ran) == forwards
+    assert all(torch.equal(one, inputs.args[0].exp()) for one in results)
+    assert not called._ready, "others' forward passes are not touched"
