@@ -47,6 +47,10 @@ class Track:
     captures: dict[tuple[Side, int], list[Captured]] = field(default_factory=dict)
     """Captures of each side for each place of results."""
 
+    def captured(self, side: Side) -> Captured:
+        """The first capture of that side."""
+        return next(found[0] for (whose, _), found in self.captures.items() if whose == side)
+
     def every(self) -> Iterator[Captured]:
         """All captures."""
         return itertools.chain(*self.captures.values())

@@ -301,7 +301,7 @@ class GraphClock(CudaClock):
 
     def _first_graph(self, side: Side) -> Any:
         assert self._named is not None
-        return next(found[0].graphs[0] for (whose, _), found in self._named.captures.items() if whose == side)
+        return self._named.captured(side).graphs[0]
 
     def _release(self) -> None:
         for track in self._tracks:

@@ -26,7 +26,7 @@ from perfsuite.clock.graph import MOST_CALLS, PLACES, TRIAL_CALLS, GraphClock
 from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device import turns
 from perfsuite.device.telemetry import Telemetry
-from perfsuite.isolate.card_offset import order_costs
+from perfsuite.isolate.card_offset import BEYOND, order_costs
 from perfsuite.isolate.card_queue import UNIT
 from perfsuite.isolate.card_side import BlockedError, CardSide, RemoteGraph
 from perfsuite.isolate.card_words import Gate, SettledProbe
@@ -152,6 +152,8 @@ class IsolatedCardClock(GraphClock):
         turns.alone(lambda: self._workers["candidate"].remote.stop())
         self._measure_costs()
         super()._prepare()
+        self._overhead += self._beyond_an_order()
+        self.timer_seconds = self._overhead
 
     def _load(self) -> None:
         """Let both sides load their kernels and capture their trials, while others still use the card."""
@@ -197,6 +199,18 @@ class IsolatedCardClock(GraphClock):
         """Measure what a sample costs beside its calls, in the rival's process: a candidate could make it cost more."""
         known = self._workers["rival"].remote.order_costs
         self._event_cost, self._gap = order_costs(lambda keys: self.run("rival", keys), known)
+
+    def _beyond_an_order(self) -> float:
+        """Seconds that a sample costs beyond an order, which is what was measured with graphs of tiny kernels."""
+        first, second = (
+            [graph.key for graph in track.captured("rival").graphs] for track in (self._tracks[0], self._tracks[-1])
+        )
+
+        def run(keys: list[int]) -> float:
+            self._restore_all()
+            return self.run("rival", keys)
+
+        return BEYOND.seconds(run, (first, second), (self._event_cost, self._gap))
 
     def _capture_all(self, planned: list[tuple[Track, Side, int]]) -> None:
         """Both processes capture at the same time, each in the order of its samples, and run what they have once."""

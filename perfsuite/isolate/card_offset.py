@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import deque
 from collections.abc import Callable
 
 from perfsuite.isolate.card_queue import TINIES, TINY, TINY_KERNELS
@@ -15,20 +16,13 @@ the same process. In nine jobs one after another an order took 289.9 to 291.2 us
 which nobody else uses the card; a job has it for itself for 0.2 s."""
 CHANGED_SECONDS = 3e-6
 """If the new measurements differ from the earlier ones by more, the earlier ones are forgotten."""
-BEYOND = 10e-6
-"""Seconds that a sample costs beyond the order of a tiny kernel: a card that changes processes fetches the code of the
-kernels anew. Samples of both sides of four problems took 7.9 to 21.3 us longer on an H200 than in one process (median
-11.2); those of 16 gates 5.5 with an earlier protocol.
-
-No set-up measures it again for each side. A measurement is a difference of three samples. With 15 of them it varied by
-2 to 4 us between set-ups, and what was taken off both sides differed by up to 3.5 us, 0.4 % of a sample. Over 16
-set-ups the sides differed by 0.4 us, with a spread of 2.2: no more than their noise. An equal cost cancels where the
-sides are equally fast, and no candidate can change it.
-"""
+KEPT_SAMPLES, FIRST_SAMPLES, LONGEST_SAMPLE_SECONDS = 64, 9, 5e-3
+"""Measurements of what a sample costs beyond an order, of which the median is taken; those of the first set-up, while
+later ones add one each; and the longest sample that is taken twice for it. Of longer ones the cost is a small part."""
 
 
 def order_costs(run: Callable[[list[int]], float], known: list[Cost]) -> Cost:
-    """(seconds that a sample of one graph costs beside its calls; of the gap between two graphs).
+    """(seconds that an order of one graph costs beside its kernels; of the gap between two graphs).
 
     run: the seconds of an order of these graphs, in a process of trusted code. known: the last measurements in that
     process, which this renews.
@@ -40,7 +34,41 @@ def order_costs(run: Callable[[list[int]], float], known: list[Cost]) -> Cost:
     while len(known) < COST_ORDERS:
         known.append(_measured(run))
     del known[:-COST_ORDERS]
-    return max(0.0, _median(known, 0)) + BEYOND, max(0.0, _median(known, 1))
+    return max(0.0, _median(known, 0)), max(0.0, _median(known, 1))
+
+
+class Beyond:
+    """What a sample costs beyond the order of a tiny kernel: the card fetches the code of the kernels anew, for one.
+
+    A constant will not do. On one H200 samples took 7.9 to 21.3 us longer than in one process. On another day 10 us
+    were too much: 64 samples of 32 problems came out 11 us too short in the median (the records of commit 5715dfd6).
+
+    A measurement is a difference of samples, so one of them is off by some 10 us. No set-up measures it for itself
+    alone, then: the sides would differ by 0.4 % of a sample. All set-ups of this process share the last measurements,
+    which come from rivals. An equal cost cancels where the sides are equally fast, and no candidate can change it.
+    """
+
+    def __init__(self) -> None:
+        self._known: deque[float] = deque(maxlen=KEPT_SAMPLES)
+
+    def seconds(self, run: Callable[[list[int]], float], samples: tuple[list[int], list[int]], costs: Cost) -> float:
+        """What a sample costs beyond an order, by all measurements so far.
+
+        run: the seconds of an order of these graphs, in a process of trusted code. samples: the graphs of two samples.
+        costs: what `order_costs` has found.
+        """
+        order, gap = costs
+        first, second = samples
+        for _ in range(1 if self._known else FIRST_SAMPLES):
+            one = run(first)
+            if one > LONGEST_SAMPLE_SECONDS:
+                break
+            self._known.append(one + run(second) - run(first + second) + gap - order)
+        return statistics.median(self._known) if self._known else 0.0
+
+
+BEYOND = Beyond()
+"""Of this process and its card."""
 
 
 def _measured(run: Callable[[list[int]], float]) -> Cost:
