@@ -38,7 +38,7 @@ def order_costs(run: Callable[[list[int]], float], known: list[Cost]) -> Cost:
 
 
 class Beyond:
-    """What a sample costs beyond the order of a tiny kernel: the card fetches the code of the kernels anew, for one.
+    """The cost of a sample beyond the order of a tiny kernel: the card fetches the code of the kernels anew, for one.
 
     A constant will not do. On one H200 samples took 7.9 to 21.3 us longer than in one process. On another day 10 us
     were too much: 64 samples of 32 problems came out 11 us too short in the median (the records of commit 5715dfd6).
@@ -52,7 +52,7 @@ class Beyond:
         self._known: deque[float] = deque(maxlen=KEPT_SAMPLES)
 
     def seconds(self, run: Callable[[list[int]], float], samples: tuple[list[int], list[int]], costs: Cost) -> float:
-        """What a sample costs beyond an order, by all measurements so far.
+        """The seconds that a sample costs beyond an order, by all measurements so far.
 
         run: the seconds of an order of these graphs, in a process of trusted code. samples: the graphs of two samples.
         costs: what `order_costs` has found.
