@@ -21,6 +21,7 @@ from perfsuite.clock.room import MOST_KEPT_CALLS
 from perfsuite.device import turns
 from perfsuite.guards.first_use import settle
 from perfsuite.guards.ground import Look
+from perfsuite.guards.recompiles import compiling
 from perfsuite.guards.watch import Watch
 from perfsuite.oracle import Judgement, examine
 from perfsuite.oracle.agreement import apart, furthest_allowed, norms_apart, share_of
@@ -177,15 +178,14 @@ class Checks:
         with failures(), self.a_check():
             measure = self.ask.library or self.problem.yardstick
             rival = self.rival(measure) if measure or self.ask.rival is not None else None
-            judgement = self._examined(rival)
+            judgement = compiling(lambda: self._examined(rival), self.warnings)
             if judgement.ok and rival is not None:
                 judgement = self._with_other_parameters(rival, judgement)
         self._judged(judgement)
         self._hard = {} if measure else judgement.hard
         if judgement.left_out:
             self.warnings.append(f"there was no time to check these hard inputs: {', '.join(judgement.left_out)}")
-        if judgement.note:
-            self.warnings.append(judgement.note)
+        self.warnings += [judgement.note] if judgement.note else []
         _examined.note(self.candidate, self.problem, self.ask.terms)
 
     def _examined(self, rival: Callable[..., Any] | None, *, adversarial: bool = True) -> Judgement:

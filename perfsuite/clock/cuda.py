@@ -19,6 +19,7 @@ from perfsuite.clock.rounds import SIDES, Side
 from perfsuite.clock.warmth import LIMITED_AGAIN_SECONDS, LIMITED_SECONDS, warm_up
 from perfsuite.device.idle import seconds_until_idle
 from perfsuite.device.telemetry import Telemetry
+from perfsuite.guards.recompiles import compiling
 from perfsuite.guards.watch import TamperedError
 from perfsuite.settings import CacheMode
 
@@ -95,6 +96,15 @@ class CudaClock(PairedClock):
         torch.cuda.empty_cache()
         self._set_up()
 
+    def _called_first(self) -> list[int]:
+        """Call each side once; the bytes of its result."""
+        found = []
+        for side in SIDES:
+            self._reset(0)
+            found.append(bytes_in(self._call(side, self._sets[0])))
+            self._restore_all()
+        return found
+
     def _clear(self) -> None:
         """Free graphs and sets of inputs; the next ones get their memory."""
         self._release()
@@ -111,11 +121,7 @@ class CudaClock(PairedClock):
         self._make_sets()
         torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(self._stream):
-            results = []
-            for side in SIDES:
-                self._reset(0)
-                results.append(bytes_in(self._call(side, self._sets[0])))
-                self._restore_all()
+            results = compiling(self._called_first, self.warnings, again=True)
             if self._room.by_reference:
                 torch.cuda.empty_cache()  # graphs cannot use what these calls left with the allocator
             self._most_calls = self._calls_that_fit(max(results))

@@ -20,6 +20,7 @@ from perfsuite.clock.rounds import SIDES, Round, Side
 from perfsuite.device.telemetry import Telemetry
 from perfsuite.guards.as_they_are import AbsentError, as_they_are
 from perfsuite.guards.poison import poison_results
+from perfsuite.guards.recompiles import compiling
 from perfsuite.problems.base import Inputs
 from perfsuite.problems.differentiated import needs_preparing
 from perfsuite.problems.tensors import keep
@@ -82,8 +83,7 @@ class HostClock(CallingClock):
         self._deck = Deck(self.sides.make_inputs, first, wanted, moves, written=written, integers=integers)
         self._sets = self._placed(self._deck)
         self.rotation = wanted
-        for side in SIDES:
-            self._sample(side, 0, 1)
+        compiling(lambda: [self._sample(side, 0, 1) for side in SIDES], self.warnings, again=True)
         if not self.launches:
             once = [self._call_seconds(side) for side in SIDES]
             calls = math.ceil(SAMPLE_SECONDS / max(min(once), 1e-7))
