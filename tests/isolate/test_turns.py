@@ -245,9 +245,9 @@ def test_costs_and_rounds_are_timed_alone_and_captures_are_made_beside_others(
 ) -> None:
     clock = IsolatedCardClock.__new__(IsolatedCardClock)
     clock._pools, clock._sets, clock.launches = [object()], [], 1  # type: ignore[list-item]
-    clock._seconds = 0.0
+    clock._seconds = clock._overhead = 0.0
     clock._workers = {"candidate": SimpleNamespace(remote=SimpleNamespace(stop=None))}  # type: ignore[dict-item]
-    for name in ("_open", "_load", "_measure_costs", "_run_once"):
+    for name in ("_open", "_load", "_measure_costs", "_run_once", "_beyond_an_order"):
         setattr(clock, name, lambda *_, name=name: heard.append(name) or 0.0)
     monkeypatch.setattr(GraphClock, "_prepare", lambda self: self._capture_all([]))
     monkeypatch.setattr(GraphClock, "_capture_all", lambda self, planned: heard.append("capture"))
@@ -258,7 +258,7 @@ def test_costs_and_rounds_are_timed_alone_and_captures_are_made_beside_others(
     clock.timed_calls(1)
     assert heard[:5] == ["_open", "_load", "alone", "_measure_costs", "beside"]
     assert sorted(heard[5:9]) == ["_run_once", "_run_once", "capture", "capture"]  # of both sides, in two threads
-    assert heard[9:] == ["alone", "alone", "rounds", "beside", "timed calls"]
+    assert heard[9:] == ["alone", "_beyond_an_order", "alone", "rounds", "beside", "timed calls"]
 
 
 def test_others_processes_are_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
