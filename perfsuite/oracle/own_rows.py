@@ -54,9 +54,12 @@ def without_inexact_rows(
     errors, peaks = [], []
     for exact, answer in moved:
         if answer.shape == library.shape:
-            theirs = sizes(rows_of(answer), rows_of(exact))
-            errors.append(theirs[0][places])
-            peaks.append(theirs[1][places])
+            # An answer of the library that is not finite in such a row would allow anything.
+            error_there, peak_there = (
+                one[places].nan_to_num(0.0, 0.0, 0.0) for one in sizes(rows_of(answer), rows_of(exact))
+            )
+            errors.append(error_there)
+            peaks.append(peak_there)
     if not errors:
         return found
     most_error = TIMES_THE_LIBRARY * torch.stack(errors).amax(0) + found.row_floor * size[places]
