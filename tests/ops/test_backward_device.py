@@ -172,3 +172,15 @@ def test_the_weight_of_a_single_key_is_one(host: ctypes.CDLL) -> None:
     case = Case(torch.float32, 1, 3, 3, [5], [5], 64, 64, left=0, right=0, seed=7)
     made = make(case)
     assert torch.equal(gradients(host, case, made)[2], made.d_out)
+
+
+def test_a_logarithm_of_another_order_of_the_same_sum_is_no_error(host: ctypes.CDLL) -> None:
+    """The forward adds up a score's terms in its own order, and these may be far larger than the score."""
+    case = Case(torch.float32, 1, 3, 3, [64], [64], 256, 256, left=0, right=0, scale=0.25, cancelling=True, seed=9)
+    made = make(case)
+    terms = (made.q * made.k).flip(-1)
+    score = torch.zeros(terms.shape[:-1])
+    for place in range(256):
+        score += terms[..., place]
+    found = gradients(host, case, made._replace(lse=score * case.scale))
+    assert torch.equal(found[2], made.d_out)

@@ -250,8 +250,6 @@ __device__ __forceinline__ void release(uint32_t barrier) {
   }
 }
 
-// Here and below Begin and End count steps of 16 queries.
-//
 // What lse or d_sum has of the queries whose scores are in this thread's registers.
 template <int BlockM>
 using Rows = float2[BlockM / 8];
@@ -266,7 +264,7 @@ __device__ __forceinline__ void load_rows(Rows<BlockM>& rows, uint32_t from) {
 // Hidden keys get the weight 0, or its exponent, and so do keys and queries past the sequence: these were read as
 // zeros, which an infinity of the other side would make NaN.
 //
-// first_key: of the warpgroup's 64.
+// Here and below Begin and End count steps of 16 queries. first_key: of the warpgroup's 64.
 template <typename C, int Begin, int End>
 __device__ __forceinline__ void hide(const Parameters& p, float (&s)[C::block_m / 2], int first_query, int first_key,
                                      float hidden) {

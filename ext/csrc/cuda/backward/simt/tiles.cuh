@@ -5,7 +5,8 @@
 // A thread sums elements Threads apart of its block's gradients, in registers.
 //
 // A logarithm near 10, rounded to float32, makes all weights of its row wrong by up to 5e-7. In base 2 it is rounded again.
-// The sum of a row's weights shows that error: `sums_body` finds it before, and the others divide by it.
+// The sum of a row's weights shows that error, and that of a score whose terms the forward added up in another order:
+// `sums_body` finds it before, and the others divide by it.
 #pragma once
 
 #include <cmath>
@@ -15,7 +16,8 @@
 namespace cuda_llm_ops::cuda::backward::simt {
 
 constexpr int threads = 256;
-constexpr double own_sum = 8.0 / (1 << 24);  // times 1 + |lse_2|: what rounding takes from a row's sum of weights
+// Times 1 + |lse_2| + the magnitudes of the terms of a score: what rounding takes from a row's sum of weights.
+constexpr double own_sum = 8.0 / (1 << 24);
 
 template <int Dim_, int Tile_>
 struct Config {
@@ -62,6 +64,14 @@ __device__ __forceinline__ float dot(const float* a, const float* b, int columns
 #pragma unroll 1
   for (; c < columns; ++c) sums[0] = __fmaf_rn(a[c], b[c], sums[0]);
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+// The sum of the magnitudes of the same terms, for a bound.
+__device__ __forceinline__ float dot_of_magnitudes(const float* a, const float* b, int columns) {
+  float sum = 0.0f;
+#pragma unroll 1
+  for (int c = 0; c < columns; ++c) sum = __fmaf_rn(fabsf(a[c]), fabsf(b[c]), sum);
+  return sum;
 }
 
 // One sequence's heads, seen from a thread block.
@@ -213,21 +223,27 @@ __device__ __forceinline__ void queries_body(const GeneralParameters& p, int til
 template <typename C>
 __device__ __forceinline__ void sums_body(const GeneralParameters& p, int tiles, float* memory, int block) {
   double sum = 0.0;
+  float magnitude = 0.0f;  // the largest of the scores' sums of magnitudes
   const auto each = [&](const Block<C>& at, const Shared<C>& shared, int first_q, int first_key) {
     for (int i = at.thread; i < C::tile * C::tile; i += threads) {
-      const int query = i / C::tile, key = i % C::tile;
+      const int query = i / C::tile, key = i % C::tile, place = query * (C::tile + 1) + key;
       const bool sees = visible(at.span, first_q + query, first_key + key);
-      shared.weights[query * (C::tile + 1) + key] = sees ? at.weight_of(shared, query, key) : 0.0f;
+      const float *const q = shared.q + query * C::pitch, *const k = shared.k + key * C::pitch;
+      shared.weights[place] = sees ? at.weight_of(shared, query, key) : 0.0f;
+      shared.ds[place] = sees ? dot_of_magnitudes(q, k, p.head_dim) : 0.0f;
     }
     __syncthreads();
     if (at.thread < C::tile) {
-      for (int key = 0; key < C::tile; ++key) sum += shared.weights[at.thread * (C::tile + 1) + key];
+      for (int key = 0; key < C::tile; ++key) {
+        sum += shared.weights[at.thread * (C::tile + 1) + key];
+        magnitude = fmaxf(magnitude, shared.ds[at.thread * (C::tile + 1) + key]);
+      }
     }
   };
   const auto end = [&](const Block<C>& at, const Shared<C>& shared, int head, int first_q) {
     if (at.thread >= min(C::tile, at.span.seq_q - first_q)) return;
     // A sum further from 1 than rounding explains is of logarithms over other keys too, and they count.
-    const double most = own_sum * (1.0 + fabsf(shared.lse[at.thread]));
+    const double most = own_sum * (1.0 + fabsf(shared.lse[at.thread]) + magnitude * fabsf(p.scale_log2));
     const int64_t row = at.span.first_q + first_q + at.thread;
     p.sums[at.batch * p.row_stride.batch + head * p.row_stride.head + row] =
         fabs(sum - 1.0) <= most ? static_cast<float>(sum) : 1.0f;
