@@ -28,7 +28,7 @@ class _Processes:
         super().__init__(both, made[0], settings, made[1])  # type: ignore[call-arg]
 
     def renew(self) -> None:
-        """Forget what earlier set-ups have measured, before the next: a gate rests on its own, as the product's do."""
+        """Forget what earlier set-ups have measured, but for what a run's gates share: the cost beyond an order."""
 
     def close(self) -> None:
         super().close()  # type: ignore[misc]

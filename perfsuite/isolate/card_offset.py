@@ -41,11 +41,12 @@ class Beyond:
     """The cost of a sample beyond the order of a tiny kernel: the card fetches the code of the kernels anew, for one.
 
     A constant will not do. On one H200 samples took 7.9 to 21.3 us longer than in one process. On another day 10 us
-    were too much: 64 samples of 32 problems came out 11 us too short in the median (the records of commit 5715dfd6).
+    were too much: 64 samples of 32 problems were 11 us shorter in the median (the records of commit 5715dfd6).
 
-    A measurement is a difference of samples, so one of them is off by some 10 us. No set-up measures it for itself
-    alone, then: the sides would differ by 0.4 % of a sample. All set-ups of this process share the last measurements,
-    which come from rivals. An equal cost cancels where the sides are equally fast, and no candidate can change it.
+    A measurement is a difference of three samples. A mean of 15 varied by 2 to 4 us between set-ups, so one is off by
+    some 10. Measured for each side, what was taken off both differed by up to 3.5 us, 0.4 % of a sample. So all set-ups
+    of this process share the last measurements, which come from rivals. Over 16 set-ups the sides' costs differed by
+    0.4 us, with a spread of 2.2. An equal cost cancels where both are equally fast, and no candidate can change it.
     """
 
     def __init__(self) -> None:

@@ -107,10 +107,10 @@ def _compared(joined: _Sums, candidate: torch.Tensor, *, thorough: bool = False)
     row_squares, row_peaks, counts = joined
     eps, quantum = grain(candidate.dtype)
     width = candidate.shape[-1] if candidate.dim() else 1
-    together = -(-ROW_ELEMENTS // width)
+    together = taken_together(width)
     squares, peaks = row_squares, row_peaks
     if together > 1:
-        squares, peaks = _groups(row_squares, together).sum(-1), _groups(row_peaks, together).amax(-1)
+        squares, peaks = grouped(row_squares, together).sum(-1), grouped(row_peaks, together).amax(-1)
     members: float | torch.Tensor = float(width * together)
     if missing := -row_squares.shape[1] % together:  # the last group is smaller
         members = torch.full_like(squares[0], width * together)
@@ -246,7 +246,12 @@ def _block(candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor, 
     return stacked.square().sum(-1), stacked.abs().amax(-1), torch.stack([stray, untouched]).double()
 
 
-def _groups(values: torch.Tensor, together: int) -> torch.Tensor:
+def taken_together(width: int) -> int:
+    """Neighbouring rows that count as one. width: elements of a row."""
+    return -(-ROW_ELEMENTS // max(1, width))
+
+
+def grouped(values: torch.Tensor, together: int) -> torch.Tensor:
     """(kinds, rows) to (kinds, groups, together), the last group filled up with zeros."""
     import torch
 

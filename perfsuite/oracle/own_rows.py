@@ -62,6 +62,7 @@ def without_inexact_rows(
             peaks.append(peak_there)
     if not errors:
         return found
+    # The floors are those of the worst row.
     most_error = TIMES_THE_LIBRARY * torch.stack(errors).amax(0) + found.row_floor * size[places]
     most_peak = TIMES_THE_LIBRARY * torch.stack(peaks).amax(0) + found.element_floor * rms[places]
     # Written so that a NaN counts as too large.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perfsuite.oracle.measures import BLOCK_ELEMENTS, ROW_ELEMENTS, Measures, measure
+from perfsuite.oracle.measures import BLOCK_ELEMENTS, Measures, grouped, measure, taken_together
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +21,8 @@ def rows_of(values: torch.Tensor) -> torch.Tensor:
 
 def sizes(rows: torch.Tensor, others: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """(norm, largest magnitude) of each group of rows, or of its difference from `others`, in float64."""
+    import torch
+
     step = max(1, BLOCK_ELEMENTS[rows.device.type] // max(1, rows.shape[1]))
     squares, peaks = [], []
     for start in range(0, len(rows), step):
@@ -29,28 +31,16 @@ def sizes(rows: torch.Tensor, others: torch.Tensor | None = None) -> tuple[torch
             block = block - others[start : start + step].double()
         squares.append(block.square().sum(-1))
         peaks.append(block.abs().amax(-1))
-    return _grouped(rows, squares).sum(-1).sqrt(), _grouped(rows, peaks).amax(-1)
+    both = grouped(torch.stack([torch.cat(squares), torch.cat(peaks)]), taken_together(rows.shape[1]))
+    return both[0].sum(-1).sqrt(), both[1].amax(-1)
 
 
 def without(
     groups: torch.Tensor, found: Measures, candidate: torch.Tensor, right: torch.Tensor, library: torch.Tensor
 ) -> Measures:
     """`found` with the errors of all rows but those of `groups` (bool). The results are given by their rows."""
-    others = ~groups.repeat_interleave(_together(candidate))[: len(candidate)]
+    others = ~groups.repeat_interleave(taken_together(candidate.shape[1]))[: len(candidate)]
     rest = measure(*(one[others] for one in (candidate, right, library)))
     left = others.nonzero().flatten()
     worst = int(left[rest.worst_row]) if len(left) else found.worst_row
     return replace(found, row=rest.row, element=rest.element, worst_row=worst)
-
-
-def _grouped(rows: torch.Tensor, blocks: list[torch.Tensor]) -> torch.Tensor:
-    """(groups, rows of a group), the last group filled up with zeros."""
-    import torch
-
-    each, together = torch.cat(blocks), _together(rows)
-    return torch.nn.functional.pad(each, (0, -len(each) % together)).view(-1, together)
-
-
-def _together(rows: torch.Tensor) -> int:
-    """Neighbouring rows that `measure` takes together."""
-    return -(-ROW_ELEMENTS // max(1, rows.shape[1]))
