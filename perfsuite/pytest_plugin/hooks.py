@@ -46,7 +46,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     from perfsuite.pytest_plugin.record_place import open_journal
 
     open_journal(run)
-    if run.options.gpu and not run.fresh and not run.elsewhere:
+    if run.options.gpu and not run.fresh and run.options.ray is None:  # over Ray each worker holds its own card
         from perfsuite.pytest_plugin.card_locks import hold_for_run
 
         hold_for_run(run)
@@ -144,7 +144,7 @@ def pytest_perfsuite_devices(config: pytest.Config) -> Devices:
     from perfsuite.pytest_plugin.xdist import is_controller
 
     # A process that leaves the measuring to others does not import torch.
-    elsewhere = is_controller(config) or config.stash[RUN].elsewhere
+    elsewhere = is_controller(config) or config.stash[RUN].options.ray is not None
     return (find_devices if elsewhere else usable_devices)(os.environ)
 
 

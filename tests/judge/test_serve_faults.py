@@ -24,11 +24,7 @@ def test_each_of_a_hundred_jobs_has_one_verdict(tmp_path: Path) -> None:
         found = judge_all(served, jobs, RESTARTS)
         listed = served.ask("GET", "/v1/jobs?most=1000").value["jobs"]
     assert [(one["id"], one["state"]) for one in listed] == [(job.id, "done") for job in jobs]
-    faults = found.faults(jobs)
-    # What is killed is drawn: four processes and the service twice. One job may be hit each time, and is given up then.
-    thrice = [one for one in faults if "is UNDECIDED" in one and "its process died 3 times: exit code -9" in one]
-    assert len(thrice) <= 1, "\n".join(thrice)
-    assert faults == thrice, "\n".join(faults)
+    assert not (faults := found.faults(jobs)), "\n".join(faults)
     assert (found.restarts, found.killed >= JOBS // EACH - 1, found.deaths >= 1) == (2, True, True)
     told = measured(jobs, found, 2)
     assert {"parse", "compile", "run", "right", "whole", "wait"} <= set(told["stages"])

@@ -143,6 +143,23 @@ def test_a_test_whose_worker_died_three_times_is_undecided(suite: Suite, address
     assert only.code == 20, only.out
 
 
+def test_the_run_leaves_all_cards_to_its_workers(suite: Suite, address: str) -> None:
+    # Else the worker on the card that the run holds itself waits until the others have done everything.
+    card = f"GPU-over-ray-{suite.path.name}-{os.getpid()}"
+    suite.add_hooks(f"""
+def pytest_perfsuite_devices():
+    return Devices((Device(0, "Fake H200", "{card}", (9, 0), 8 * 2**30, "0"),), "600.00")
+""")
+    suite.write(f"""
+from perfsuite.device.locks import hold
+@pytest.mark.gpu
+def test_holds():
+    with hold(["{card}"], "run", wait_seconds=0.0): pass
+""")
+    found = suite.run("--gpu", f"--perf-ray={address}", subprocess=True)
+    assert found.junit == {"test_holds": "passed"}, found.out
+
+
 def decided(suite: Suite, *words: str) -> Outcome:
     """A run of the suite. What a busy machine leaves undecided is tried twice more."""
     for _ in range(3):
