@@ -96,14 +96,15 @@ def main(words: Sequence[str]) -> int:
     given = parser.parse_args(words)
     cards = usable_devices(os.environ).cards
     device, workers = "cuda" if cards else "cpu", given.workers or len(cards) or 2
+    processes = workers * given.beside if cards else workers
     jobs = drawn(given.jobs, given.seed, device=device)
     with tempfile.TemporaryDirectory() as folder:
         limits = ("--queued-per-client", str(given.jobs), "--beside", str(given.beside))
         with Served(Path(folder, "serve"), *OPTIONS, *limits, jobs=workers, device=device) as served:
-            meanwhile = Meanwhile(given.output, "http", workers, device)
+            meanwhile = Meanwhile(given.output, "http", processes, device)
             options: dict[str, Any] = {"seed": given.seed, "kill": not given.calm, "seconds": given.seconds}
             found = judge_all(served, jobs, {} if given.calm else RESTARTS, told=meanwhile.at, **options)
-    told = measured(found.sent, found, workers)
+    told = measured(found.sent, found, processes)
     print(json.dumps(told, indent=1))
     kept_in(given.output, "http", told, device)
     return int(bool(told["faults"]))
