@@ -85,24 +85,22 @@ def judge_one(candidate: Candidate, task: Task, terms: Terms, *, id: str | None 
     settings = terms.settings(len(task.workloads))
     target = task.at_least if terms.at_least is None else terms.at_least
     on_card = turns.working if terms.device == "cuda" else contextlib.nullcontext
-    with on_card():
-        card = _card(terms.device)
+    fault = parse_fault(candidate, function_of(candidate, task))
+    seconds = {"parse": time.perf_counter() - begin}
     made = Answer(
         id=id or job_id(candidate, task.name),
         candidate=candidate.name,
         problem=task.name,
         device=terms.device,
-        card=card,
+        card=_card(terms.device),
         verdict=Verdict.WRONG,
         reason=str(Reason.DOES_NOT_PARSE),
         sentence="",
         stage=Stage.PARSE,
         target=target,
     )
-    fault = parse_fault(candidate, function_of(candidate, task))
-    seconds = {"parse": time.perf_counter() - begin}
     if fault is not None:
-        return replace(made, sentence=fault, seconds={**seconds, "whole": seconds["parse"]})
+        return replace(made, sentence=fault, seconds={**seconds, "whole": time.perf_counter() - begin})
     if terms.sandboxed and not (there := nursery(sandboxed=True, device=terms.device)).boxed:
         raise NoSandboxError(there.sandbox)
     found: list[WorkloadAnswer] = []
@@ -224,7 +222,9 @@ def _card(device: DeviceKind) -> str | None:
         return None
     import torch
 
-    return str(torch.cuda.get_device_name())
+    # The first question makes a context there. Later ones wait for nobody who times.
+    with contextlib.nullcontext() if torch.cuda.is_initialized() else turns.working():
+        return str(torch.cuda.get_device_name())
 
 
 def _roofline(one: Comparison, workload: Workload, settings: Settings) -> float | None:
