@@ -19,6 +19,7 @@
 // [stage][panel][block_m rows], dS [2][panel of 64 queries][128 keys].
 #pragma once
 
+#include "sm90_packed.cuh"
 #include "sm90_walk.cuh"
 
 namespace cuda_llm_ops::cuda::backward {
@@ -32,7 +33,7 @@ struct Config {
   static constexpr int head_dim = HeadDim, value_dim = HeadDim, block_m = BlockM, block_n = 128, q_stages = 2,
                        o_stages = 2;
   static constexpr int cluster = 1, walk_n = block_n, other_k_bytes = 0;
-  static constexpr bool deterministic = Is == Way::in_turn, windowed = Is == Way::window;
+  static constexpr bool deterministic = is_in_turn(Is), packed = is_packed(Is), windowed = packed || Is == Way::window;
   static constexpr bool halves = BlockM == 128;  // of a tile's queries, one after the other
   static constexpr int panels = HeadDim / 64, value_panels = panels, query_panels = BlockM / 64;
   static constexpr int threads = 384;
@@ -167,7 +168,7 @@ struct Consumer {
     issue_scores(dp, shared.v, d_out);
     ptx::wgmma_wait_group<1>();
     ptx::wgmma_fence_operand(s);
-    find_exponents<C>(p, s, lse, at.m * m, first_key());
+    find_exponents<C>(p, work, s, lse, at.m * m, first_key());
     load_rows<m>(d_sum, shared.d_sum + stage * C::row_bytes);
 #pragma unroll
     for (int i = 0; i < m / 2; ++i) s[i] = ptx::ex2(s[i]);
@@ -197,14 +198,14 @@ struct Consumer {
       issue_scores(dp, shared.v, d_out);
       ptx::wgmma_wait_group<1>();
       ptx::wgmma_fence_operand(s);
-      weigh<C, 0, half>(p, s, lse, at.m * m, first_key());
+      weigh<C, 0, half>(p, work, s, lse, at.m * m, first_key());
       ptx::wgmma_wait_group<0>();
       ptx::wgmma_fence_operand(dp);
       pack<T, 0, half>(weights, s);
       differentiate<0, half>(s, dp, ds, d_sum, ds_at);
       issue_gradient<0, half>(dv, weights, d_out);
       issue_gradient<0, half>(dk, ds, q);
-      weigh<C, half, steps>(p, s, lse, at.m * m, first_key());
+      weigh<C, half, steps>(p, work, s, lse, at.m * m, first_key());
       pack<T, half, steps>(weights, s);
       differentiate<half, steps>(s, dp, ds, d_sum, ds_at);
     }
@@ -242,8 +243,8 @@ struct Consumer {
     ptx::mbarrier_wait(shared.v_full(), 0);
     const int count = work.tiles * p.group;
     for (int i = 0; i < count; ++i) step(at);
-    store<T, d>(p, work, p.dv, dv, 1.0f, p.value_dim, first_key());
-    store<T, d>(p, work, p.dk, dk, p.scale, p.head_dim, first_key());
+    store<C, d>(p, work, p.dv, p.dv_stride, dv, 1.0f, p.value_dim, first_key());
+    store<C, d>(p, work, p.dk, p.dk_stride, dk, p.scale, p.head_dim, first_key());
   }
 };
 

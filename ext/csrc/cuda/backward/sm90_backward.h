@@ -40,12 +40,17 @@ struct Parameters {
   bool causal;
   int32_t low, high;  // of instances with a window: query i sees keys i + low <=
                       // j < i + high
+  // Of packed sequences alone: seq_q and seq_kv are bounds of lengths, padded_q is all slots of queries, n_tiles those of
+  // keys (sm90_slots.cuh), and batch_heads is kv_heads.
+  AttentionOptions options;
+  HeadStrides dk_stride, dv_stride;
+  int32_t sequences;
 };
 
 struct Instance {
   GradientType type;
   int head_dim, value_dim, block_m, block_n, cluster;
-  bool deterministic, windowed;
+  bool deterministic, windowed, packed;
   const void* kernel;
   int threads, shared_bytes;
   const char* name;

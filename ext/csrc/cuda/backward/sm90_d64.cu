@@ -14,8 +14,14 @@ Family family_64() {
       instance<D64<__nv_bfloat16, Way::in_turn>>(GradientType::bfloat16, "sm90_backward_d64_bfloat16_deterministic"),
       instance<D64<__half, Way::window>>(GradientType::float16, "sm90_backward_d64_float16_window"),
       instance<D64<__nv_bfloat16, Way::window>>(GradientType::bfloat16, "sm90_backward_d64_bfloat16_window"),
+      instance<D64<__half, Way::packed>>(GradientType::float16, "sm90_backward_d64_float16_packed"),
+      instance<D64<__half, Way::packed_in_turn>>(GradientType::float16,
+                                                 "sm90_backward_d64_float16_packed_deterministic"),
+      instance<D64<__nv_bfloat16, Way::packed>>(GradientType::bfloat16, "sm90_backward_d64_bfloat16_packed"),
+      instance<D64<__nv_bfloat16, Way::packed_in_turn>>(GradientType::bfloat16,
+                                                        "sm90_backward_d64_bfloat16_packed_deterministic"),
   };
-  return {instances, 6};
+  return {instances, 10};
 }
 
 }  // namespace cuda_llm_ops::cuda::backward

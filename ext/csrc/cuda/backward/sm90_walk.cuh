@@ -3,7 +3,8 @@
 // scores.
 //
 // A configuration C says: T; head_dim of Q and K, value_dim of V and dO, in panels of 64 columns; block_m queries by
-// block_n keys of a tile; deterministic, windowed; bytes of the parts of shared memory; arrivals that release a buffer.
+// block_n keys of a tile; deterministic, windowed, packed; bytes of the parts of shared memory; arrivals that release a
+// buffer.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,15 @@
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
 #include "sm90_backward.h"
+#include "sm90_work.cuh"
 
 namespace cuda_llm_ops::cuda::backward {
 
-// How dQ is added, and which masks there are.
-enum class Way { free_order, in_turn, window };
+// How dQ is added, and which masks there are. Packed sequences have any.
+enum class Way { free_order, in_turn, window, packed, packed_in_turn };
+
+constexpr bool is_in_turn(Way way) { return way == Way::in_turn || way == Way::packed_in_turn; }
+constexpr bool is_packed(Way way) { return way == Way::packed || way == Way::packed_in_turn; }
 
 constexpr int consumers = 256;  // threads of the two warpgroups
 
@@ -67,6 +72,11 @@ struct Layout {
   // Of pairs of blocks: both halves of dS are there; the other block has read its copy.
   __device__ __forceinline__ uint32_t ds_full(uint32_t s) const { return o_full(2 * C::o_stages + s); }
   __device__ __forceinline__ uint32_t ds_free(uint32_t s) const { return ds_full(2 + s); }
+  // Of packed sequences, in their place: a tile has landed that has rows of others (sm90_packed.cuh).
+  __device__ __forceinline__ uint32_t k_landed() const { return ds_full(0); }
+  __device__ __forceinline__ uint32_t v_landed() const { return ds_full(1); }
+  __device__ __forceinline__ uint32_t q_landed(uint32_t s) const { return ds_full(2 + s); }
+  __device__ __forceinline__ uint32_t o_landed(uint32_t s) const { return ds_full(4 + s); }
 };
 
 // The buffer of a block's tile i, of `Stages`, and the parity of its barriers.
@@ -82,34 +92,10 @@ __device__ __forceinline__ uint32_t parity_of(uint32_t i) {
 // Of a block, with what there is beside the parts that C names.
 template <typename C>
 constexpr int shared_bytes_of() {
-  constexpr int barriers = 4 + 2 * C::q_stages + 2 * C::o_stages + 4;
+  constexpr int barriers = 4 + 2 * C::q_stages + 2 * C::o_stages + (C::packed ? 6 : 4);
   return 1024 + C::k_bytes + C::other_k_bytes + C::v_bytes + C::q_stages * (C::q_bytes + C::row_bytes) +
          C::o_stages * (C::d_out_bytes + C::row_bytes) + C::ds_buffers * C::ds_bytes + C::weight_bytes + C::dq_bytes +
          barriers * 8;
-}
-
-// What a block has to do.
-struct Work {
-  int n, kv_head,
-      batch;  // its keys, `walk_n` of them, which the blocks of a cluster share
-  int first_m,
-      tiles;  // its query tiles of one head: first_m .. first_m + tiles - 1
-};
-
-template <typename C>
-__device__ __forceinline__ Work work_of(const Parameters& p, int block) {
-  const int index = block / C::cluster;
-  const int per_section = p.section * p.n_tiles, section = index / per_section, within = index - section * per_section;
-  const int heads = min(p.section, p.batch_heads - section * p.section);
-  const int n = within / heads, head = section * p.section + within % heads;
-  if constexpr (C::windowed) {
-    const int first_q = max(0, n * C::walk_n - p.high + 1);
-    const int end = min(p.seq_q, min((n + 1) * C::walk_n, p.seq_kv) - p.low), first_m = first_q / C::block_m;
-    const int tiles = end > first_q ? (end - 1) / C::block_m - first_m + 1 : 0;
-    return {n, head % p.kv_heads, head / p.kv_heads, first_m, tiles};
-  }
-  const int first = p.causal ? n * C::walk_n / C::block_m : 0;
-  return {n, head % p.kv_heads, head / p.kv_heads, first, max(p.m_tiles - first, 0)};
 }
 
 // Of a pair of blocks, each adds up two panels of dQ; of three panels, each two of them in turn, tile for tile. The
@@ -134,23 +120,18 @@ __device__ __forceinline__ int slot_of(int warpgroup, int m) {
   return panel_of<C>(static_cast<int>(ptx::cluster_ctarank()), warpgroup, m);
 }
 
-// Of a block.
-template <typename C>
-__device__ __forceinline__ int first_key_of(const Work& work) {
-  if constexpr (C::cluster == 1) return work.n * C::walk_n;
-  return work.n * C::walk_n + static_cast<int>(ptx::cluster_ctarank()) * C::block_n;
+template <int Panels, int TileRows>
+__device__ __forceinline__ void load_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int row, int head,
+                                          int batch, uint64_t policy) {
+#pragma unroll
+  for (int panel = 0; panel < Panels; ++panel) {
+    ptx::tma_load_4d(to + panel * TileRows * 128, map, barrier, panel * 64, row, head, batch, policy);
+  }
 }
 
 // One thread's work: TMA.
 template <typename C>
 __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& shared, const Work& work) {
-  const auto load = [&](uint32_t to, const CUtensorMap* map, uint32_t barrier, int panels, int rows, int row, int head,
-                        uint64_t policy) {
-#pragma unroll
-    for (int panel = 0; panel < panels; ++panel) {
-      ptx::tma_load_4d(to + panel * rows * 128, map, barrier, panel * 64, row, head, work.batch, policy);
-    }
-  };
   const int key = first_key_of<C>(work);
   ptx::mbarrier_arrive_expect_tx(shared.k_full(), C::k_bytes + C::other_k_bytes);
   if constexpr (C::cluster == 2) {
@@ -161,9 +142,10 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
                        key + (rank == 0 ? 64 : -64), work.kv_head, work.batch, ptx::evict_first);
     }
   }
-  load(shared.k, &p.k, shared.k_full(), C::panels, C::block_n, key, work.kv_head, ptx::evict_first);
+  load_tile<C::panels, C::block_n>(shared.k, &p.k, shared.k_full(), key, work.kv_head, work.batch, ptx::evict_first);
   ptx::mbarrier_arrive_expect_tx(shared.v_full(), C::v_bytes);
-  load(shared.v, &p.v, shared.v_full(), C::value_panels, C::block_n, key, work.kv_head, ptx::evict_first);
+  load_tile<C::value_panels, C::block_n>(shared.v, &p.v, shared.v_full(), key, work.kv_head, work.batch,
+                                         ptx::evict_first);
   ptx::griddepcontrol_wait();
   uint32_t i = 0;
   for (int g = 0; g < p.group; ++g) {
@@ -175,24 +157,19 @@ __device__ __forceinline__ void produce(const Parameters& p, const Layout<C>& sh
       ptx::mbarrier_wait(shared.q_empty(stage), parity_of<C::q_stages>(i) ^ 1);
       const uint32_t q_full = shared.q_full(stage);
       ptx::mbarrier_arrive_expect_tx(q_full, C::q_bytes + C::row_bytes);
-      load(shared.q + stage * C::q_bytes, &p.q, q_full, C::panels, C::block_m, row, head, ptx::evict_last);
+      load_tile<C::panels, C::block_m>(shared.q + stage * C::q_bytes, &p.q, q_full, row, head, work.batch,
+                                       ptx::evict_last);
       ptx::bulk_load(shared.lse + stage * C::row_bytes, p.lse + rows + row, C::row_bytes, q_full);
       stage = stage_of<C::o_stages>(i);
       ptx::mbarrier_wait(shared.o_empty(stage), parity_of<C::o_stages>(i) ^ 1);
       const uint32_t o_full = shared.o_full(stage);
       ptx::mbarrier_arrive_expect_tx(o_full, C::d_out_bytes + C::row_bytes);
-      load(shared.d_out + stage * C::d_out_bytes, &p.d_out, o_full, C::value_panels, C::block_m, row, head,
-           ptx::evict_last);
+      load_tile<C::value_panels, C::block_m>(shared.d_out + stage * C::d_out_bytes, &p.d_out, o_full, row, head,
+                                             work.batch, ptx::evict_last);
       ptx::bulk_load(shared.d_sum + stage * C::row_bytes, p.d_sum + rows + row, C::row_bytes, o_full);
       ++i;
     }
   }
-}
-
-// The first block of dQ's sums of a tile.
-template <typename C>
-__device__ __forceinline__ int64_t sum_block(const Parameters& p, int batch_head, int m) {
-  return (static_cast<int64_t>(batch_head) * (p.padded_q / sum_rows) + m * C::query_panels) * C::panels;
 }
 
 // One thread's work for one warpgroup: it waits until the key tiles before this one are added, lets the warpgroup add,
@@ -204,7 +181,7 @@ __device__ __forceinline__ void pass_turns(const Parameters& p, const Layout<C>&
   ptx::griddepcontrol_wait();
   constexpr int step = C::query_panels * C::panels;
   int m = work.tiles - 1;  // counted from the first
-  uint32_t* turns = p.turns + sum_block<C>(p, (work.batch * p.kv_heads + work.kv_head) * p.group, work.first_m + m);
+  uint32_t* turns = p.turns + sum_block<C>(p, work, work.first_m + m);
   for (int left = work.tiles * p.group; left > 0; --left) {
     const int slot = slot_of<C>(warpgroup, work.first_m + m);
     if (slot >= 0) {
@@ -266,14 +243,15 @@ __device__ __forceinline__ void load_rows(Rows<BlockM>& rows, uint32_t from) {
 //
 // Here and below Begin and End count steps of 16 queries. first_key: of the warpgroup's 64.
 template <typename C, int Begin, int End>
-__device__ __forceinline__ void hide(const Parameters& p, float (&s)[C::block_m / 2], int first_query, int first_key,
-                                     float hidden) {
+__device__ __forceinline__ void hide(const Parameters& p, const Work& work, float (&s)[C::block_m / 2], int first_query,
+                                     int first_key, float hidden) {
   constexpr int m = C::block_m;
   const int last_key = first_key + 63;
-  const bool beyond = last_key >= p.seq_kv || first_query + m > p.seq_q;
+  const bool beyond = last_key >= seq_kv_of<C>(p, work) || first_query + m > seq_q_of<C>(p, work);
   bool some_hidden;
   if constexpr (C::windowed) {
-    some_hidden = beyond || last_key >= first_query + p.high || first_key < first_query + m - 1 + p.low;
+    some_hidden =
+        beyond || last_key >= first_query + high_of<C>(p, work) || first_key < first_query + m - 1 + low_of<C>(p, work);
   } else {
     some_hidden = beyond || (p.causal && last_key > first_query);
   }
@@ -283,14 +261,14 @@ __device__ __forceinline__ void hide(const Parameters& p, float (&s)[C::block_m 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int key = first_key + own_key() + half * 8;
-      end[half] = p.seq_q - query;
+      end[half] = seq_q_of<C>(p, work) - query;
       if constexpr (C::windowed) {
-        first[half] = key - p.high + 1 - query;
-        end[half] = min(end[half], key - p.low + 1 - query);
+        first[half] = key - high_of<C>(p, work) + 1 - query;
+        end[half] = min(end[half], key - low_of<C>(p, work) + 1 - query);
       } else {
         first[half] = p.causal ? key - query : 0;
       }
-      if (key >= p.seq_kv) end[half] = 0;
+      if (key >= seq_kv_of<C>(p, work)) end[half] = 0;
     }
 #pragma unroll
     for (int j = 2 * Begin; j < 2 * End; ++j) {
@@ -305,8 +283,8 @@ __device__ __forceinline__ void hide(const Parameters& p, float (&s)[C::block_m 
 
 // Scores become weights.
 template <typename C, int Begin, int End>
-__device__ __forceinline__ void weigh(const Parameters& p, float (&s)[C::block_m / 2], uint32_t lse, int first_query,
-                                      int first_key) {
+__device__ __forceinline__ void weigh(const Parameters& p, const Work& work, float (&s)[C::block_m / 2], uint32_t lse,
+                                      int first_query, int first_key) {
   const uint32_t row = lse + lane() % 4 * 8;
 #pragma unroll
   for (int j = 2 * Begin; j < 2 * End; ++j) {
@@ -315,20 +293,20 @@ __device__ __forceinline__ void weigh(const Parameters& p, float (&s)[C::block_m
     for (int e = 0; e < 4; ++e)
       s[4 * j + e] = ptx::ex2(fmaf(s[4 * j + e], p.scale_log2, e % 2 == 0 ? -base.x : -base.y));
   }
-  hide<C, Begin, End>(p, s, first_query, first_key, 0.0f);
+  hide<C, Begin, End>(p, work, s, first_query, first_key, 0.0f);
 }
 
 // The same with rows of lse that were loaded before. The mask comes before the exponentials, so that these and what
 // follows are one stretch of code, in which the compiler is free to mix them.
 template <typename C>
-__device__ __forceinline__ void find_exponents(const Parameters& p, float (&s)[C::block_m / 2],
+__device__ __forceinline__ void find_exponents(const Parameters& p, const Work& work, float (&s)[C::block_m / 2],
                                                const Rows<C::block_m>& lse, int first_query, int first_key) {
 #pragma unroll
   for (int i = 0; i < C::block_m / 2; ++i) {
     const float2 base = lse[i / 4];
     s[i] = fmaf(s[i], p.scale_log2, i % 2 == 0 ? -base.x : -base.y);
   }
-  hide<C, 0, C::block_m / 16>(p, s, first_query, first_key, -INFINITY);
+  hide<C, 0, C::block_m / 16>(p, work, s, first_query, first_key, -INFINITY);
 }
 
 template <typename T, int Begin, int End, int Steps>
@@ -371,8 +349,8 @@ struct Place {
 
   // first_block: the warpgroup's first of a tile's.
   __device__ __forceinline__ static Place begin(const Parameters& p, const Work& work, int first_block) {
-    const int m = work.first_m + work.tiles - 1, batch_head = (work.batch * p.kv_heads + work.kv_head) * p.group;
-    return {0, m, p.dq_sums + (sum_block<C>(p, batch_head, m) + first_block) * sum_floats, 0};
+    const int m = work.first_m + work.tiles - 1;
+    return {0, m, p.dq_sums + (sum_block<C>(p, work, m) + first_block) * sum_floats, 0};
   }
   __device__ __forceinline__ void next(const Parameters& p, const Work& work) {
     ++i;
@@ -385,17 +363,28 @@ struct Place {
   }
 };
 
-// `columns` of the sums, of the warpgroup's 64 keys.
-template <typename T, int Columns>
-__device__ __forceinline__ void store(const Parameters& p, const Work& work, void* gradient,
+// `columns` of the sums, of the warpgroup's 64 keys. stride: of packed sequences alone; others are dense.
+template <typename C, int Columns>
+__device__ __forceinline__ void store(const Parameters& p, const Work& work, void* gradient, const HeadStrides& stride,
                                       const float (&sums)[Columns / 2], float factor, int columns, int first_key) {
+  using T = typename C::T;
   const int64_t head = static_cast<int64_t>(work.batch) * p.kv_heads + work.kv_head;
   const int key = first_key + own_key(), column = lane() % 4 * 2;
-  T* const to = static_cast<T*>(gradient) + (head * p.seq_kv + key) * columns + column;
+  T* to = static_cast<T*>(gradient) + (head * p.seq_kv + key) * columns + column;
+  const auto pitch = [&] {
+    if constexpr (C::packed) {
+      return stride.seq;
+    } else {
+      return columns;
+    }
+  };
+  if constexpr (C::packed) {
+    to = static_cast<T*>(gradient) + work.kv_head * stride.head + (work.span.first_kv + key) * stride.seq + column;
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (key + half * 8 < p.seq_kv) {
-      T* const row = to + half * 8 * columns;
+    if (key + half * 8 < seq_kv_of<C>(p, work)) {
+      T* const row = to + half * 8 * pitch();
 #pragma unroll
       for (int j = 0; j < Columns / 8; ++j) {
         const float low = sums[4 * j + half * 2] * factor, high = sums[4 * j + half * 2 + 1] * factor;
@@ -456,6 +445,14 @@ __device__ __forceinline__ void init_barriers(const Layout<C>& shared) {
     ptx::mbarrier_init(shared.o_empty(s), C::arrivals);
   }
   for (int w = 0; w < 2; ++w) ptx::mbarrier_init(shared.turn(w), 1);
+  if constexpr (C::packed) {
+    ptx::mbarrier_init(shared.k_landed(), 1);
+    ptx::mbarrier_init(shared.v_landed(), 1);
+    for (int s = 0; s < 2; ++s) {
+      ptx::mbarrier_init(shared.q_landed(s), 1);
+      ptx::mbarrier_init(shared.o_landed(s), 1);
+    }
+  }
   if constexpr (C::cluster == 2) {
     for (int s = 0; s < 2; ++s) {
       ptx::mbarrier_init(shared.ds_full(s), 128);
@@ -465,11 +462,23 @@ __device__ __forceinline__ void init_barriers(const Layout<C>& shared) {
   ptx::fence_mbarrier_init();
 }
 
-// The first warpgroup: one thread loads, one warp for each of the others passes its turns on or adds its dQ.
+// In sm90_packed.cuh.
+template <typename C>
+__device__ __forceinline__ void produce_packed(const Parameters& p, const Layout<C>& shared, const Work& work);
+template <typename C>
+__device__ __forceinline__ void zero_rests(const Parameters& p, const Layout<C>& shared, const Work& work);
+
+// The first warpgroup: one thread loads, one warp for each of the others passes its turns on or adds its dQ. Of packed
+// sequences the last warp makes rows of others zeros.
 template <typename C>
 __device__ __forceinline__ void help(const Parameters& p, const Layout<C>& shared, const Work& work) {
   const int warp = threadIdx.x / 32;
-  if (warp == 0 && threadIdx.x == 0) produce<C>(p, shared, work);
+  if constexpr (C::packed) {
+    if (warp == 0 && threadIdx.x == 0) produce_packed<C>(p, shared, work);
+    if (warp == 3) zero_rests<C>(p, shared, work);
+  } else {
+    if (warp == 0 && threadIdx.x == 0) produce<C>(p, shared, work);
+  }
   if constexpr (C::deterministic) {
     if (warp == 1 || warp == 2) pass_turns<C>(p, shared, work, warp - 1);
   } else if constexpr (C::dq_bytes > 0) {
@@ -487,6 +496,12 @@ __global__ void __launch_bounds__(C::threads, 1) kernel(const __grid_constant__ 
   extern __shared__ __align__(1024) unsigned char memory[];
   const Layout<C> shared(memory);
   const Work work = work_of<C>(p, static_cast<int>(blockIdx.x));
+  if constexpr (C::packed) {
+    if (work.span.seq_kv == 0) {
+      ptx::griddepcontrol_wait();  // what ends before the kernel before it does might let the one behind begin
+      return;
+    }
+  }
   // Nobody writes to the other block of a pair before its barriers are made, or ends before it has read and arrived.
   const auto meet_other_block = [] {
     if constexpr (C::cluster > 1) {
@@ -514,18 +529,9 @@ __global__ void __launch_bounds__(C::threads, 1) kernel(const __grid_constant__ 
 template <typename C>
 Instance instance(GradientType type, const char* name) {
   static_assert(shared_bytes_of<C>() <= 232448, "more shared memory than a block can have");
-  return {type,
-          C::head_dim,
-          C::value_dim,
-          C::block_m,
-          C::block_n,
-          C::cluster,
-          C::deterministic,
-          C::windowed,
-          reinterpret_cast<const void*>(&kernel<C>),
-          C::threads,
-          shared_bytes_of<C>(),
-          name};
+  return {type,       C::head_dim,          C::value_dim, C::block_m, C::block_n,
+          C::cluster, C::deterministic,     C::windowed,  C::packed,  reinterpret_cast<const void*>(&kernel<C>),
+          C::threads, shared_bytes_of<C>(), name};
 }
 
 }  // namespace cuda_llm_ops::cuda::backward

@@ -34,7 +34,7 @@ struct WideConfig {
   static constexpr int o_stages = HeadDim + ValueDim > 384 ? 1 : 2, cluster = 2;
   static constexpr bool left_in_registers = HeadDim + ValueDim <= 320;  // K and V, for scores
   static constexpr int walk_n = 128, other_k_bytes = 2 * 8192;
-  static constexpr bool deterministic = Is == Way::in_turn, windowed = Is == Way::window;
+  static constexpr bool deterministic = Is == Way::in_turn, windowed = Is == Way::window, packed = false;
   static constexpr int panels = HeadDim / 64, value_panels = ValueDim / 64, query_panels = 1;
   static constexpr int threads = 384;
   static constexpr int k_bytes = block_n * HeadDim * 2, v_bytes = block_n * ValueDim * 2;
@@ -218,7 +218,7 @@ struct WideConsumer {
                                              float (&dv)[C::value_dim / 2]) const {
     const uint32_t stage = stage_of<C::q_stages>(at.i), o_stage = stage_of<C::o_stages>(at.i);
     Fragments weights;
-    weigh<C, 0, steps>(p, s, shared.lse + stage * C::row_bytes, at.m * m, first_key());
+    weigh<C, 0, steps>(p, work, s, shared.lse + stage * C::row_bytes, at.m * m, first_key());
     give(s);
     ptx::bar_arrive(weights_barrier, consumers);
     pack<T, 0, steps>(weights, s);
@@ -259,7 +259,7 @@ struct WideConsumer {
       while (at.i + 1 < tiles) first_step<false>(at, left, s, dv);
       first_step<true>(at, left, s, dv);
     }
-    store<T, C::value_dim>(p, work_again(), p.dv, dv, 1.0f, p.value_dim, first_key());
+    store<C, C::value_dim>(p, work_again(), p.dv, p.dv_stride, dv, 1.0f, p.value_dim, first_key());
   }
 
   // A tile of the second: dp is the tile's, and then the next one's.
@@ -315,7 +315,7 @@ struct WideConsumer {
       while (at.i + 1 < tiles) second_step<false>(at, left, dp, dk);
       second_step<true>(at, left, dp, dk);
     }
-    store<T, C::head_dim>(p, work_again(), p.dk, dk, p.scale, p.head_dim, first_key());
+    store<C, C::head_dim>(p, work_again(), p.dk, p.dk_stride, dk, p.scale, p.head_dim, first_key());
   }
 };
 
