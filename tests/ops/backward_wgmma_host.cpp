@@ -20,14 +20,24 @@ void set_body(const void* kernel, void** parameters) {
   };
 }
 
-template <typename T>
-bool is_prepare(const void* kernel) {
-  for (const void* one :
-       {reinterpret_cast<const void*>(&prepare<T, 64>), reinterpret_cast<const void*>(&prepare<T, 128>),
-        reinterpret_cast<const void*>(&prepare<T, 192>), reinterpret_cast<const void*>(&prepare<T, 256>)}) {
-    if (one == kernel) return true;
+// Sets the body if it is the small kernel before the main one, or the one behind.
+template <typename T, int HeadDim, bool Packed>
+bool is_small(const void* kernel, void** parameters) {
+  if (kernel == reinterpret_cast<const void*>(&prepare<T, HeadDim, Packed>)) {
+    set_body<PrepareParametersOf<Packed>>(kernel, parameters);
+  } else if (kernel == reinterpret_cast<const void*>(&finish<T, HeadDim, Packed>)) {
+    set_body<FinishParametersOf<Packed>>(kernel, parameters);
+  } else {
+    return false;
   }
-  return false;
+  return true;
+}
+
+template <typename T>
+bool is_small_of(const void* kernel, void** parameters) {
+  return is_small<T, 64, false>(kernel, parameters) || is_small<T, 128, false>(kernel, parameters) ||
+         is_small<T, 192, false>(kernel, parameters) || is_small<T, 256, false>(kernel, parameters) ||
+         is_small<T, 64, true>(kernel, parameters) || is_small<T, 128, true>(kernel, parameters);
 }
 }  // namespace
 
@@ -44,10 +54,8 @@ void launch(const void* kernel, dim3 grid, int block, int bytes, int cluster, vo
     launched = main->name;
     in_order = main->deterministic;
     set_body<Parameters>(kernel, parameters);
-  } else if (is_prepare<__half>(kernel) || is_prepare<__nv_bfloat16>(kernel)) {
-    set_body<PrepareParameters>(kernel, parameters);
-  } else {
-    set_body<FinishParameters>(kernel, parameters);
+  } else if (!is_small_of<__half>(kernel, parameters) && !is_small_of<__nv_bfloat16>(kernel, parameters)) {
+    fail("a kernel that nobody knows");
   }
   run(grid, block, bytes, cluster);
 }

@@ -272,6 +272,15 @@ inline unsigned __reduce_max_sync(unsigned, unsigned v) {
   for (int step = 16; step > 0; step /= 2) v = std::max(v, emulated::from_lane(v, emulated::cur->lane ^ step));
   return v;
 }
+inline unsigned __ballot_sync(unsigned, int v) {
+  emulated::cur->warp->exchange[emulated::cur->lane][0] = v != 0;
+  emulated::warp_sync();
+  unsigned all = 0;
+  for (int lane = 0; lane < 32; ++lane) all |= static_cast<unsigned>(emulated::cur->warp->exchange[lane][0]) << lane;
+  emulated::warp_sync();
+  return all;
+}
+inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __any_sync(unsigned, int v) { return emulated::vote(v, false); }
 inline int __all_sync(unsigned, int v) { return emulated::vote(v, true); }
 template <typename V>

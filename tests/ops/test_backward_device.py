@@ -79,12 +79,14 @@ def strides(tensor: Tensor) -> Strides:
     return Strides(*tensor.stride()[:3])
 
 
-def gradients(library: ctypes.CDLL, case: Case, made: Made, device: str = "cpu") -> list[Tensor]:
-    """By the kernels, of tensors on the device."""
+def gradients(
+    library: ctypes.CDLL, case: Case, made: Made, device: str = "cpu", fill: float = float("nan")
+) -> list[Tensor]:
+    """By the kernels, of tensors on the device. fill: what is there before."""
     lse, d_lse = made.lse.to(device), None if made.d_lse is None else made.d_lse.to(device)
     given = {"q": made.q, "k": made.k, "v": made.v, "out": made.out, "d_out": made.d_out}
     tensors = {name: aligned(tensor, device) for name, tensor in given.items()}
-    found = [torch.full(given[name].shape, float("nan"), dtype=case.dtype, device=device) for name in "qkv"]
+    found = [torch.full(given[name].shape, fill, dtype=case.dtype, device=device) for name in "qkv"]
     arguments = Arguments(type=TYPES[case.dtype], scale=case.scale)
     tensors |= dict(zip(("dq", "dk", "dv"), found, strict=True))
     for name, tensor in tensors.items():

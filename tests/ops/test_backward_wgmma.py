@@ -13,11 +13,13 @@ from emulated_sources import copy_for_emulator, emulator_flags
 
 torch = pytest.importorskip("torch", reason="the reference is torch's")
 
-from backward_cases import Case, make  # noqa: E402
+from backward_cases import Case, Made, make, sequences  # noqa: E402
 from test_backward_device import Arguments, check, gradients  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 HOST = Path(__file__).with_name("backward_wgmma_host.cpp")
 INSTANCES = ("d64", "d128", "d192_of_128", "d192", "d256")
+PACKED = ("d64", "d128")
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
@@ -43,6 +45,20 @@ class Deterministic:
     def run(self, arguments: object) -> bytes | None:
         arguments._obj.deterministic = True  # type: ignore[attr-defined]
         return self.library.run(arguments)  # type: ignore[no-any-return]
+
+
+class One:
+    """The library, given one of several packed sequences: rows of the others are in none."""
+
+    def __init__(self, library: object, sequence: int) -> None:
+        self.library, self.sequence = library, sequence
+
+    def run(self, arguments: object) -> bytes | None:
+        given = arguments._obj  # type: ignore[attr-defined]
+        given.batch = 1
+        for name in ("cu_seqlens_q", "cu_seqlens_kv"):
+            setattr(given.options, name, getattr(given.options, name) + 4 * self.sequence)
+        return self.library.run(arguments)  # type: ignore[attr-defined, no-any-return]
 
 
 def launched(host: ctypes.CDLL) -> str:
@@ -78,10 +94,75 @@ def test_other_head_dims_take_the_next(host: ctypes.CDLL, head_dim: int, value_d
     assert launched(host) == f"{instance}_float16"
 
 
+@pytest.mark.parametrize("dtype", list(TYPES), ids=str)
+@pytest.mark.parametrize("instance", PACKED)
+def test_every_instance_for_packed_sequences(host: ctypes.CDLL, instance: str, dtype: torch.dtype) -> None:
+    """Lengths that are no multiple of a tile, sequences without queries or keys or either, every mask."""
+    lengths, name = ([150, 0, 1, 70, 0, 128], [133, 40, 200, 0, 0, 1]), f"{instance}_{TYPES[dtype]}_packed"
+    for deterministic in (False, True):
+        library = Deterministic(host) if deterministic else host
+        for place, words in enumerate(({"with_lse": True}, {"right": 0}, {"right": 0, "bottom_right": True})):
+            host.seed(place)
+            check(library, Case(dtype, 1, 4, 2, *lengths, *HEAD_DIMS[instance], packed=True, **words))  # type: ignore[arg-type]
+            assert launched(host) == name + "_deterministic" * deterministic
+    window = Case(dtype, 1, 2, 1, *lengths, *HEAD_DIMS[instance], left=40, right=20, bottom_right=True, packed=True)
+    check(host, window)
+    assert launched(host) == name
+    with pytest.raises(AssertionError, match="these kernels do not take it"):
+        check(Deterministic(host), window)  # type: ignore[arg-type]
+
+
+def poisoned(made: Made, case: Case, sequence: int, poison: float) -> Made:
+    """All rows but the sequence's have this value."""
+    q_rows, kv_rows = list(sequences(case))[sequence]
+
+    def but(tensor: Tensor, rows: slice) -> Tensor:
+        changed = torch.full_like(tensor, poison)
+        changed[:, :, rows] = tensor[:, :, rows]
+        return changed
+
+    of_q = {name: but(getattr(made, name), q_rows) for name in ("q", "d_out", "out", "lse", "d_lse")}
+    return made._replace(**of_q, k=but(made.k, kv_rows), v=but(made.v, kv_rows))
+
+
+@pytest.mark.parametrize("poison", [float("inf"), float("nan")], ids=str)
+@pytest.mark.parametrize("deterministic", [False, True], ids=["free", "in_turn"])
+@pytest.mark.parametrize("instance", PACKED)
+def test_rows_of_other_sequences(host: ctypes.CDLL, instance: str, deterministic: bool, poison: float) -> None:
+    """Their infinities and NaN change no bit, and none of their gradients is written."""
+    library = Deterministic(host) if deterministic else host
+    words = {"with_lse": True, "packed": True, "right": 0 if poison == float("inf") else -1}
+    case = Case(torch.float16, 1, 2, 1, [70, 0, 3, 190, 9], [40, 7, 1, 129, 30], *HEAD_DIMS[instance], **words)  # type: ignore[arg-type]
+    made = make(case)
+    host.seed(3)
+    whole = gradients(library, case, made)  # type: ignore[arg-type]
+    made.check(case, whole)
+    for place, (q_rows, kv_rows) in enumerate(sequences(case)):
+        found = gradients(One(library, place), case, poisoned(made, case, place, poison), fill=-7.0)  # type: ignore[arg-type]
+        for name, mine, right, rows in zip("qkv", found, whole, (q_rows, kv_rows, kv_rows), strict=True):
+            if name == "q" and not deterministic:  # two tiles of keys are added in any order
+                assert torch.allclose(mine[:, :, rows].float(), right[:, :, rows].float(), rtol=1e-2, atol=1e-3)
+            else:
+                assert torch.equal(mine[:, :, rows], right[:, :, rows]), (place, name)
+            mine[:, :, rows] = -7.0
+            assert (mine == -7.0).all(), (place, name)
+
+
+def test_more_sequences_than_a_warp_has_lanes(host: ctypes.CDLL) -> None:
+    random = Random(5)
+    lengths = [[random.randint(0, 5) for _ in range(75)] for _ in "qk"]
+    check(host, Case(torch.bfloat16, 1, 1, 1, *lengths, 64, 64, right=0, packed=True))
+
+
+@pytest.mark.parametrize("lengths", [[130], [129, 0, 5]], ids=["one", "packed"])
 @pytest.mark.parametrize("instance", INSTANCES)
-def test_the_same_bits_in_turn(host: ctypes.CDLL, instance: str) -> None:
+def test_the_same_bits_in_turn(host: ctypes.CDLL, instance: str, lengths: list[int]) -> None:
     """However the threads and the copies of a thread block come one after the other."""
-    case = Case(torch.bfloat16, 1, 2, 2, [130], [200], *HEAD_DIMS[instance])
+    packed = len(lengths) > 1
+    if packed and instance not in PACKED:
+        pytest.skip("no instance for packed sequences")
+    keys = [length + 70 for length in lengths]
+    case = Case(torch.bfloat16, 1, 2, 2, lengths, keys, *HEAD_DIMS[instance], packed=packed)
     made = make(case)
     found = []
     for seed in range(2):
@@ -113,7 +194,29 @@ def random_case(seed: int) -> Case:
     )
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("CUDA_LLM_OPS_FUZZ_CALLS", "16"))))
+def random_packed(seed: int) -> Case:
+    random = Random(seed)
+    case, count = random_case(seed), random.randint(1, 5)
+    case.packed, case.batch = True, 1
+    case.seq_q, case.seq_kv = ([random.choice((0, 1, 130, random.randint(1, 200))) for _ in range(count)] for _ in "qk")
+    case.seq_q[-1], case.seq_kv[-1] = case.seq_q[-1] or 1, case.seq_kv[-1] or 1
+    case.head_dim = random.choice((64, 128, random.randint(1, 128)))
+    case.value_dim = random.choice((case.head_dim, random.randint(1, case.head_dim)))
+    return case
+
+
+FUZZ = pytest.mark.parametrize("seed", range(int(os.environ.get("CUDA_LLM_OPS_FUZZ_CALLS", "16"))))
+
+
+@FUZZ
 def test_random_cases(host: ctypes.CDLL, seed: int) -> None:
     host.seed(seed)
     check(host, random_case(seed))
+
+
+@FUZZ
+def test_random_packed_cases(host: ctypes.CDLL, seed: int) -> None:
+    host.seed(seed)
+    case = random_packed(seed)
+    check(Deterministic(host) if seed % 2 and case.left < 0 else host, case)  # type: ignore[arg-type]
+    assert "_packed" in launched(host)
