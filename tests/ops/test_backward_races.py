@@ -26,8 +26,12 @@ from tests.conftest import TOOLKIT  # noqa: E402
 
 HERE = Path(__file__).parent
 HOST = HERE / "backward_races_host.cpp"
-FIRST = {"q_full": 4, "q_empty": 6, "o_empty": 10, "ds_full": 12}
+FIRST = {"q_full": 4, "q_empty": 6, "o_full": 8, "o_empty": 10, "ds_full": 12}
 """Of the mbarriers in sm90_walk.cuh, where there are two stages of each: the number of that of stage 0."""
+PACKED = {"k_landed": 12, "v_landed": 13, "q_landed": 14, "o_landed": 16}
+"""So for packed sequences, in the place of ds_full."""
+ZEROS = "store_shared_vector<uint4>"
+"""How rows of other sequences are made zeros."""
 ROWS = "bulk_load", "load_from<float2>"
 """How the rows of lse and d_sum are written and read."""
 
@@ -87,6 +91,41 @@ def races(host: ctypes.CDLL, library: Path) -> set[str]:
 def case(head_dim: int) -> Case:
     """Three tiles of queries, so that stages are loaded again, and a pair of blocks with the second's keys partial."""
     return Case(torch.bfloat16 if head_dim == 192 else torch.float16, 1, 3, 1, [20], [70], head_dim, head_dim)
+
+
+def packed(head_dim: int) -> Case:
+    """Each sequence ends within a tile, and the first has two tiles of queries of each of three heads."""
+    dtype = torch.bfloat16 if head_dim == 64 else torch.float16
+    return Case(dtype, 1, 3, 1, [130, 9], [70, 20], head_dim, head_dim, right=0, packed=True)
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_every_access_is_ordered_of_packed_sequences(head_dim: int, host: ctypes.CDLL, library: Path) -> None:
+    """In free order and in turn."""
+    check(Deterministic(host) if head_dim == 128 else host, packed(head_dim))  # type: ignore[arg-type]
+    assert host.races_checked() > 1_000_000
+    assert found(host, library, function) == []
+
+
+@pytest.mark.parametrize("operand", ["k", "v", "q", "o"])
+def test_zeros_before_the_copy_is_there_are_found(operand: str, host: ctypes.CDLL, library: Path) -> None:
+    host.races_leave_out_waits(PACKED[f"{operand}_landed"])
+    check(host, packed(64))
+    assert f"write-write tma and {ZEROS}" in races(host, library)
+
+
+@pytest.mark.parametrize("operand", ["q", "o"])
+def test_zeros_behind_a_product_are_found(operand: str, host: ctypes.CDLL, library: Path) -> None:
+    """Those of keys are made before those of queries, by the same warp."""
+    host.races_leave_out_arrivals(FIRST[f"{operand}_full"])
+    check(host, packed(64))
+    assert f"write-read {ZEROS} and element" in races(host, library)
+
+
+def test_zeros_without_a_fence_are_found(host: ctypes.CDLL, library: Path) -> None:
+    host.races_fences(True, False)
+    check(host, packed(64))
+    assert f"unfenced {ZEROS} and element" in races(host, library)
 
 
 @pytest.mark.parametrize("head_dim", [128, 192, 256])
