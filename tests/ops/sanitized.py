@@ -224,6 +224,9 @@ def backward() -> Iterator[tuple[str, Call]]:
             }
             if dtype != torch.float32:
                 cases["in turn"] = replace(cases["causal"], deterministic=True)
+                if size[0] <= 128:  # kernels of their own
+                    cases["packed in turn"] = replace(cases["packed"], deterministic=True)
+                    cases["window in turn"] = replace(cases["window"], deterministic=True)
             for kind, case in cases.items():
                 yield f"backward {size[0]}/{size[1]} {kind} {short(dtype)}", _backward(case)
 

@@ -13,7 +13,15 @@ import repeated  # noqa: E402
 
 SOURCES = Path(__file__).resolve().parents[2] / "ext" / "csrc" / "cuda" / "backward"
 INSTANCES = SOURCES / "mma" / "instances.cuh"
-WAYS = {"free_order": "", "in_turn": "_deterministic", "window": "_window"}
+WAYS = {
+    "free_order": "",
+    "in_turn": "_deterministic",
+    "window": "_window",
+    "packed": "_packed",
+    "packed_in_turn": "_packed_deterministic",
+}
+OF_FORM = {"window": ("window", None), "packed": ("packed", "packed_in_turn")}
+"""In free order, and in turn; None: the kernels of every card."""
 
 
 def sm90() -> dict[str, tuple[int, int]]:
@@ -54,12 +62,12 @@ def chosen(one: repeated.Repeat) -> set[str]:
     if one.dtype == torch.float32:
         size = next(size for size in simt() if size >= head_dim)
         return {f"simt_backward_{of}_{size}" for of in ("sums", "keys", "queries")}
-    windowed = one.form == "window"
-    way = ("window" if windowed else "free_order") if not one.deterministic else None if windowed else "in_turn"
-    if one.form != "packed" and way is not None:
-        end = f"_{dtype}{WAYS[way]}"
+    way = OF_FORM.get(one.form, ("free_order", "in_turn"))[one.deterministic]
+    if way is not None:
         wide = (name for name, dims in sm90().items() if dims[0] >= head_dim and dims[1] >= value_dim)
-        return {next(name for name in wide if name.endswith(end))}
+        first = next((name for name in wide if name.endswith(f"_{dtype}{WAYS[way]}")), None)
+        if first is not None:
+            return {first}
     size = next(name for name, dims in mma().items() if dims[0] >= head_dim and dims[1] >= value_dim)
     return {f"mma_backward_{of}_{dtype}_{size}" for of in ("keys", "queries")}
 
@@ -69,7 +77,7 @@ def test_every_instance_is_launched() -> None:
     built = {f"mma_backward_{of}_{dtype}_{size}" for of in ("keys", "queries") for dtype in halves for size in mma()}
     built |= {f"simt_backward_{of}_{size}" for of in ("sums", "keys", "queries") for size in simt()} | set(sm90())
     held = {name for name in built if not repeated.FREE_ORDER.fullmatch(name)}
-    assert len(held) == 43
+    assert len(held) == 47
     cases = repeated.repeats()
     assert set().union(*(chosen(one) for one in cases if one.deterministic)) == held
     assert set().union(*(chosen(one) for one in cases if not one.deterministic)) == built - held

@@ -60,9 +60,11 @@ def test_too_little_time_is_told_and_parts_join(tmp_path: Path) -> None:
 
 
 def test_instances_in_free_order_promise_nothing() -> None:
-    free = ["sm90_backward_d64_float16", "sm90_backward_d128_bfloat16_window", "sm90_backward_d192_of_128_float16"]
-    held = ["sm90_backward_d64_float16_deterministic", "mma_backward_keys_float16_64", "simt_backward_keys_64"]
-    assert [bool(repeated.FREE_ORDER.fullmatch(name)) for name in free + held] == [True] * 3 + [False] * 3
+    free = ["d64_float16", "d128_bfloat16_window", "d64_float16_packed", "d192_of_128_float16"]
+    held = ["sm90_backward_d64_float16_deterministic", "sm90_backward_d64_float16_packed_deterministic"]
+    held += ["mma_backward_keys_float16_64", "simt_backward_keys_64"]
+    assert all(repeated.FREE_ORDER.fullmatch(f"sm90_backward_{name}") for name in free)
+    assert not any(repeated.FREE_ORDER.fullmatch(name) for name in held)
 
 
 def test_instances_that_no_case_launches_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
