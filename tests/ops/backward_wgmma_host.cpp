@@ -82,6 +82,14 @@ const char* run(const BackwardArguments* arguments) {
   emulated::maps.clear();
   return launch_sm90(a, nullptr);
 }
+// The sequence and the place of as many tiles of packed sequences' keys, in the order in which they are begun.
+void tiles_by_rest(const int32_t* offsets, int sequences, int longest, int count, int (*tiles)[2]) {
+  emulated::body = [=] {
+    const KeyTile tile = ByRest{offsets, offsets[sequences], sequences, longest}.at(blockIdx.x);
+    tiles[blockIdx.x][0] = tile.sequence, tiles[blockIdx.x][1] = tile.n;
+  };
+  emulated::run(dim3(count), 32, 0, 1);
+}
 const char* name_of_launched() { return launched.c_str(); }
 void seed(int number) { emulated::random.seed(number); }
 int bytes_of_arguments() { return sizeof(BackwardArguments); }

@@ -280,7 +280,16 @@ inline unsigned __ballot_sync(unsigned, int v) {
   emulated::warp_sync();
   return all;
 }
+inline unsigned __reduce_add_sync(unsigned, unsigned v) {
+  emulated::cur->warp->exchange[emulated::cur->lane][0] = v;
+  emulated::warp_sync();
+  unsigned sum = 0;
+  for (int lane = 0; lane < 32; ++lane) sum += static_cast<unsigned>(emulated::cur->warp->exchange[lane][0]);
+  emulated::warp_sync();
+  return sum;
+}
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
+inline int __ffs(int v) { return __builtin_ffs(v); }
 inline int __any_sync(unsigned, int v) { return emulated::vote(v, false); }
 inline int __all_sync(unsigned, int v) { return emulated::vote(v, true); }
 template <typename V>

@@ -156,7 +156,7 @@ def test_three_launches_and_linear_memory(options: dict[str, Any], perf: Perf, o
 LENGTHS = (4096, 512, 2048, 1024, 3072, 1536, 2560, 1536)
 
 
-@pytest.mark.correctness
+@pytest.mark.correctness(deterministic=False)
 @pytest.mark.perf_target(at_least=1.0)
 @masks
 @head_dims

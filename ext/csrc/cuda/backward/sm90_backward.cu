@@ -134,13 +134,14 @@ const char* encode(CUtensorMap* map, const BackwardArguments& a, const void* poi
 // Key heads whose blocks are worked on together, where blocks have unlike lengths: as many as share the L2 cache with
 // their queries, dO and sums of dQ. A section's longest blocks come first. If a section has too few to fill the GPU, the
 // longest block of the last one is alone at the end, so it has about as many as run at once. In turn, a block is no
-// faster than the longer ones before it, in each head of a group: few blocks of a key head should run at a time.
+// faster than the longer ones before it, in each head of a group: few blocks of a key head should run at a time. Blocks
+// of packed sequences differ most, and wait least for each other in few sections.
 int32_t section_of(const BackwardArguments& a, const Instance& instance, int n_tiles) {
   if (!is_packed(a) && is_plain(a) && !is_causal(a)) return 1;
   constexpr int64_t cache = 32 << 20;
   const int64_t group = a.heads / a.kv_heads, head = group * padded(a.seq_q) * a.head_dim * 8;
   const int64_t running = current_device_or_none().multiprocessors / instance.cluster;
-  const int64_t blocks = a.deterministic && group > 1 ? 8 * running : running;
+  const int64_t blocks = (a.deterministic && group > 1 ? 8 : is_packed(a) ? 4 : 1) * running;
   const int64_t all = int64_t{is_packed(a) ? 1 : a.batch} * a.kv_heads;
   const int64_t wanted = std::clamp<int64_t>(std::max(cache / head, blocks / n_tiles), 1, all), sections = all / wanted;
   return static_cast<int32_t>((all + sections - 1) / sections);
@@ -190,7 +191,7 @@ const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream) {
   p.section = section_of(a, *instance, p.n_tiles);
   p.scale = static_cast<float>(a.scale);
   p.scale_log2 = static_cast<float>(a.scale * 1.4426950408889634);
-  p.causal = is_causal(a);
+  p.causal = is_causal(a) && (!packed || a.options.left == kEveryKey);
   const int32_t diagonal = a.options.bottom_right ? a.seq_kv - a.seq_q : 0;
   p.low = diagonal - a.options.left;
   p.high = diagonal + a.options.right + 1;

@@ -3,7 +3,9 @@
 // rows need, for the next one begins that much later. So a slot's sequence is found from the offsets alone, and at most
 // one slot for each sequence has no rows.
 //
-// Slots of keys are the tiles of thread blocks; slots of queries are where lse, d_sum and dQ's sums lie in the workspace.
+// Slots of queries are where lse, d_sum and dQ's sums lie in the workspace; slots of keys are the tiles of thread blocks.
+// Where a key's queries are those behind it, a tile is the longer the more keys of its sequence follow. Then the tiles
+// go by these, over all sequences: the longest first, so that the GPU does not end on long ones.
 #pragma once
 
 #include "../attention/span.cuh"
@@ -26,5 +28,50 @@ __device__ __forceinline__ int sequence_of(const int32_t* offsets, int total, in
   }
   return begun - 1;
 }
+
+// A tile of keys, the n-th of its sequence; no sequence: -1.
+struct KeyTile {
+  int sequence, n;
+};
+
+// Packed sequences' tiles of keys by how many follow in their sequence, most first. The whole warp asks.
+struct ByRest {
+  const int32_t* offsets;
+  int total, sequences, longest;
+
+  // Of the lane's sequence of 32.
+  __device__ __forceinline__ int tiles(int sequence) const {
+    if (sequence >= sequences) return 0;
+    const int first = min(max(offsets[sequence], 0), total), end = min(max(offsets[sequence + 1], first), total);
+    return (min(end - first, longest) + row_padding - 1) / row_padding;
+  }
+  // How many are `rest` tiles before their sequence's end, or more; the last is 1 before.
+  __device__ __forceinline__ int count(int rest) const {
+    int sum = 0;
+    for (int i = static_cast<int>(threadIdx.x) % 32; i < sequences; i += 32) sum += max(0, tiles(i) - rest + 1);
+    return static_cast<int>(__reduce_add_sync(~0u, static_cast<unsigned>(sum)));
+  }
+  __device__ __forceinline__ KeyTile at(int index) const {
+    int rest = 1, more = (longest + row_padding - 1) / row_padding + 1;  // count(rest) > index >= count(more)
+    if (count(1) <= index) return {-1, 0};
+    while (more - rest > 1) {
+      const int middle = (rest + more) / 2;
+      (count(middle) > index ? rest : more) = middle;
+    }
+    index -= count(more);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int from = 0; from < sequences; from += 32) {
+      const int own = tiles(from + lane);
+      const uint32_t these = __ballot_sync(~0u, own >= rest);
+      if (index < __popc(these)) {
+        const bool is_it = own >= rest && __popc(these & ((1u << lane) - 1)) == index;
+        const int found = __ffs(static_cast<int>(__ballot_sync(~0u, is_it))) - 1;
+        return {from + found, __shfl_sync(~0u, own, found) - rest};
+      }
+      index -= __popc(these);
+    }
+    return {-1, 0};
+  }
+};
 
 }  // namespace cuda_llm_ops::cuda::backward

@@ -19,10 +19,18 @@ struct Work {
 // Without keys, where the slot has none; this also holds for offsets that fall.
 template <typename C>
 __device__ __forceinline__ Work packed_work(const Parameters& p, int slot, int kv_head) {
-  const int sequence = sequence_of(p.options.cu_seqlens_kv, p.options.total_kv, p.sequences, slot);
+  const int32_t* const offsets = p.options.cu_seqlens_kv;
+  const int total = p.options.total_kv;
+  KeyTile tile{-1, 0};
+  if (p.causal) {
+    tile = ByRest{offsets, total, p.sequences, p.seq_kv}.at(slot);
+  } else {
+    tile.sequence = sequence_of(offsets, total, p.sequences, slot);
+  }
+  const int sequence = tile.sequence;
   if (sequence < 0) return {};
   const attention::Span span = attention::span_of(p.options, sequence, p.seq_q, p.seq_kv);
-  const int n = slot - first_slot(span.first_kv, sequence);
+  const int n = p.causal ? tile.n : slot - first_slot(span.first_kv, sequence);
   if (n < 0 || n * C::walk_n >= span.seq_kv) return {};
   const int first_q = max(0, n * C::walk_n - span.high + 1);
   const int end = min(span.seq_q, min((n + 1) * C::walk_n, span.seq_kv) - span.low), first_m = first_q / C::block_m;
