@@ -40,8 +40,8 @@ struct Parameters {
   bool causal;  // of packed sequences: every query behind a key sees it
   int32_t low, high;  // of instances with a window: query i sees keys i + low <=
                       // j < i + high
-  // Of packed sequences alone: seq_q and seq_kv are bounds of lengths, padded_q is all slots of queries, n_tiles those of
-  // keys (sm90_slots.cuh), and batch_heads is kv_heads.
+  // Of packed sequences alone: seq_q and seq_kv are bounds of lengths, padded_q is all slots of queries, n_tiles those
+  // of keys (sm90_slots.cuh), and batch_heads is kv_heads.
   AttentionOptions options;
   HeadStrides dk_stride, dv_stride;
   int32_t sequences;
@@ -66,7 +66,8 @@ Family family_192_of_128();
 Family family_192();
 Family family_256();
 
-// Whether these kernels compute it on the current device: head_dim up to 256; with a window in free order alone.
+// Whether these kernels compute it on the current device: head_dim up to 256, packed up to 128; with a window in free
+// order alone.
 bool sm90_takes(const BackwardArguments& a);
 size_t sm90_workspace_bytes(const BackwardArguments& a);
 const char* launch_sm90(const BackwardArguments& a, cudaStream_t stream);

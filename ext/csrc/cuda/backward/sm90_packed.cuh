@@ -1,7 +1,7 @@
 // Loads of packed sequences for attention's backward on Hopper. TMA reads what stands in the tensor behind a sequence:
 // the next one's rows, where a tensor that ends there would give zeros. Their weights are 0, but 0 times an infinity or
-// NaN is NaN. So a tile that has such rows comes over a barrier of its own. A warp that has nothing else to do waits for
-// it, makes them zeros, and gives the tile on. What multiplies need not know.
+// NaN is NaN. So a tile that has such rows comes over a barrier of its own. A warp that has nothing else to do waits
+// for it, makes them zeros, and gives the tile on. What multiplies need not know.
 //
 // Of queries that is the last tile of the sequence, the first of the walk over each query head.
 #pragma once

@@ -3,7 +3,7 @@
 // rows need, for the next one begins that much later. So a slot's sequence is found from the offsets alone, and at most
 // one slot for each sequence has no rows.
 //
-// Slots of queries are where lse, d_sum and dQ's sums lie in the workspace; slots of keys are the tiles of thread blocks.
+// Slots of queries are where lse, d_sum and dQ's sums lie in the workspace; slots of keys are tiles of thread blocks.
 // Where a key's queries are those behind it, a tile is the longer the more keys of its sequence follow. Then the tiles
 // go by these, over all sequences: the longest first, so that the GPU does not end on long ones.
 #pragma once

@@ -16,7 +16,8 @@ struct Work {
   int first_row;  // the sequence's first in lse, d_sum and dQ's sums
 };
 
-// Without keys, where the slot has none; this also holds for offsets that fall.
+// Without keys, where the slot has none; this also holds for offsets that fall, of which nothing is read or written
+// outside the tensors.
 template <typename C>
 __device__ __forceinline__ Work packed_work(const Parameters& p, int slot, int kv_head) {
   const int32_t* const offsets = p.options.cu_seqlens_kv;

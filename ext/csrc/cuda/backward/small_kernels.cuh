@@ -35,7 +35,8 @@ struct FinishParameters {
   float scale;
 };
 
-// Of packed sequences. Types of their own: with larger ones the compiler makes other code of the kernels for one sequence.
+// Of packed sequences. Types of their own: with larger ones the compiler makes other code of the kernels for one
+// sequence.
 struct PackedPrepareParameters : PrepareParameters {
   AttentionOptions options;
   int32_t sequences;
