@@ -37,9 +37,9 @@ struct Parameters {
   int32_t batch_heads;       // batch * kv_heads
   int32_t section;           // key heads that are worked on together
   float scale, scale_log2;   // scale * log2(e)
-  bool causal;  // of packed sequences: every query behind a key sees it
-  int32_t low, high;  // of instances with a window: query i sees keys i + low <=
-                      // j < i + high
+  bool causal;               // of packed sequences: every query behind a key sees it
+  int32_t low, high;         // of instances with a window: query i sees keys i + low <=
+                             // j < i + high
   // Of packed sequences alone: seq_q and seq_kv are bounds of lengths, padded_q is all slots of queries, n_tiles those
   // of keys (sm90_slots.cuh), and batch_heads is kv_heads.
   AttentionOptions options;
