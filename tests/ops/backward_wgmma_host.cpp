@@ -83,9 +83,10 @@ const char* run(const BackwardArguments* arguments) {
   return launch_sm90(a, nullptr);
 }
 // The sequence and the place of as many tiles of packed sequences' keys, in the order in which they are begun.
-void tiles_by_rest(const int32_t* offsets, int sequences, int longest, int count, int (*tiles)[2]) {
+void key_tiles(const int32_t* offsets, int sequences, int longest, bool by_rest, int count, int (*tiles)[2]) {
   emulated::body = [=] {
-    const KeyTile tile = ByRest{offsets, offsets[sequences], sequences, longest}.at(blockIdx.x);
+    const KeyTiles all{offsets, offsets[sequences], sequences, longest};
+    const KeyTile tile = by_rest ? all.by_rest(blockIdx.x) : all.by_sequence(blockIdx.x);
     tiles[blockIdx.x][0] = tile.sequence, tiles[blockIdx.x][1] = tile.n;
   };
   emulated::run(dim3(count), 32, 0, 1);

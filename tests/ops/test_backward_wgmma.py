@@ -171,17 +171,17 @@ def test_more_sequences_than_a_warp_has_lanes(host: ctypes.CDLL) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_causal_tiles_begin_with_the_longest(host: ctypes.CDLL, count: int) -> None:
-    """Each tile once, by how many follow in its sequence; what the grid has beyond them is told."""
+def test_order_of_tiles(host: ctypes.CDLL, count: int) -> None:
+    """Each tile once, by its sequence, or by how many follow in its sequence; what the grid has beyond them is told."""
     random = Random(count)
     lengths = [random.choice((0, 1, 128, random.randint(1, 1000))) for _ in range(count)]
     offsets = torch.tensor([0, *lengths]).cumsum(0).int()
     tiles = [-(-length // 128) for length in lengths]
     rests = {(sequence, n): of - n for sequence, of in enumerate(tiles) for n in range(of)}
-    found = (ctypes.c_int * 2 * (sum(tiles) + 3))()
-    host.tiles_by_rest(ctypes.c_void_p(offsets.data_ptr()), count, max(lengths), len(found), found)
-    order = [tuple(one) for one in found]
-    assert order == [*sorted(rests, key=lambda one: (-rests[one], one[0])), *[(-1, 0)] * 3]
+    for by_rest, right in ((True, sorted(rests, key=lambda one: (-rests[one], one[0]))), (False, list(rests))):
+        found = (ctypes.c_int * 2 * (sum(tiles) + 3))()
+        host.key_tiles(ctypes.c_void_p(offsets.data_ptr()), count, max(lengths), by_rest, len(found), found)
+        assert [tuple(one) for one in found] == [*right, *[(-1, 0)] * 3]
 
 
 @pytest.mark.parametrize("lengths", [[130], [129, 0, 5]], ids=["one", "packed"])

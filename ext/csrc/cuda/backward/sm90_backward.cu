@@ -53,7 +53,7 @@ const Instance* find(const BackwardArguments& a) {
 
 int32_t padded(int32_t rows) { return (rows + row_padding - 1) / row_padding * row_padding; }
 
-// Of packed sequences; sm90_slots.cuh.
+// Of packed sequences; sm90_slots.cuh. No more tiles of so many rows.
 int32_t slots(const BackwardArguments& a, int32_t total) { return total / row_padding + a.batch; }
 
 // Of a head in lse, d_sum and the sums, and how many such heads there are.

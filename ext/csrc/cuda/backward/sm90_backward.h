@@ -40,8 +40,8 @@ struct Parameters {
   bool causal;               // of packed sequences: every query behind a key sees it
   int32_t low, high;         // of instances with a window: query i sees keys i + low <=
                              // j < i + high
-  // Of packed sequences alone: seq_q and seq_kv are bounds of lengths, padded_q is all slots of queries, n_tiles those
-  // of keys (sm90_slots.cuh), and batch_heads is kv_heads.
+  // Of packed sequences alone: seq_q and seq_kv are bounds of lengths, padded_q is all slots of queries (sm90_slots.cuh),
+  // n_tiles a bound of their tiles, and batch_heads is kv_heads.
   AttentionOptions options;
   HeadStrides dk_stride, dv_stride;
   int32_t sequences;

@@ -186,7 +186,12 @@ __device__ __forceinline__ void pass_turns(const Parameters& p, const Layout<C>&
     const int slot = slot_of<C>(warpgroup, work.first_m + m);
     if (slot >= 0) {
       if (leads) {
-        while (ptx::load_acquire(turns + slot) != static_cast<uint32_t>(work.n)) {
+        if constexpr (C::packed) {  // more, where offsets fall
+          while (ptx::load_acquire(turns + slot) < static_cast<uint32_t>(work.n)) {
+          }
+        } else {
+          while (ptx::load_acquire(turns + slot) != static_cast<uint32_t>(work.n)) {
+          }
         }
         ptx::mbarrier_arrive(shared.turn(warpgroup));
       }

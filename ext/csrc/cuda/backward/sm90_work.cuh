@@ -16,27 +16,18 @@ struct Work {
   int first_row;  // the sequence's first in lse, d_sum and dQ's sums
 };
 
-// Without keys, where the slot has none; this also holds for offsets that fall, of which nothing is read or written
-// outside the tensors.
+// Without keys, where there are fewer tiles.
 template <typename C>
-__device__ __forceinline__ Work packed_work(const Parameters& p, int slot, int kv_head) {
-  const int32_t* const offsets = p.options.cu_seqlens_kv;
-  const int total = p.options.total_kv;
-  KeyTile tile{-1, 0};
-  if (p.causal) {
-    tile = ByRest{offsets, total, p.sequences, p.seq_kv}.at(slot);
-  } else {
-    tile.sequence = sequence_of(offsets, total, p.sequences, slot);
-  }
-  const int sequence = tile.sequence;
-  if (sequence < 0) return {};
-  const attention::Span span = attention::span_of(p.options, sequence, p.seq_q, p.seq_kv);
-  const int n = p.causal ? tile.n : slot - first_slot(span.first_kv, sequence);
-  if (n < 0 || n * C::walk_n >= span.seq_kv) return {};
+__device__ __forceinline__ Work packed_work(const Parameters& p, int index, int kv_head) {
+  const KeyTiles tiles{p.options.cu_seqlens_kv, p.options.total_kv, p.sequences, p.seq_kv};
+  const KeyTile tile = p.causal ? tiles.by_rest(index) : tiles.by_sequence(index);
+  if (tile.sequence < 0) return {};
+  const attention::Span span = attention::span_of(p.options, tile.sequence, p.seq_q, p.seq_kv);
+  const int n = tile.n;
   const int first_q = max(0, n * C::walk_n - span.high + 1);
   const int end = min(span.seq_q, min((n + 1) * C::walk_n, span.seq_kv) - span.low), first_m = first_q / C::block_m;
-  const int tiles = end > first_q ? (end - 1) / C::block_m - first_m + 1 : 0;
-  return {n, kv_head, 0, first_m, tiles, span, first_slot(span.first_q, sequence) * row_padding};
+  const int count = end > first_q ? (end - 1) / C::block_m - first_m + 1 : 0;
+  return {n, kv_head, 0, first_m, count, span, first_slot(span.first_q, tile.sequence) * row_padding};
 }
 
 template <typename C>
