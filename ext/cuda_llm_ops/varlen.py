@@ -104,8 +104,9 @@ def flash_attention_varlen(
     CUDA graph serves new lengths: offsets outside the tensor are taken as its end, and of a sequence longer than
     max_seqlen_q the rows from there on are not computed.
 
-    The backward is that of `flash_attention`, and always has the same bits. Rows that belong to no sequence get zeros
-    as their gradient. On a GPU max_seqlen_k must be at least the longest: of a longer sequence the keys from there on
+    The backward is that of `flash_attention`, also in the order of its sums: the gradient of q has the same bits at
+    every launch under torch.use_deterministic_algorithms(True). Rows that belong to no sequence get zeros as their
+    gradient. On a GPU max_seqlen_k must be at least the longest: of a longer sequence the keys from there on
     get zeros too.
 
     Returns:

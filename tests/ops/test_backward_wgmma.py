@@ -61,6 +61,19 @@ class One:
         return self.library.run(arguments)  # type: ignore[attr-defined, no-any-return]
 
 
+class Offsets:
+    """The library, given these offsets of queries and of keys."""
+
+    def __init__(self, library: object, offsets: list[int]) -> None:
+        self.library, self.offsets = library, torch.tensor(offsets, dtype=torch.int32)
+
+    def run(self, arguments: object) -> bytes | None:
+        given = arguments._obj  # type: ignore[attr-defined]
+        given.batch = len(self.offsets) - 1
+        given.options.cu_seqlens_q = given.options.cu_seqlens_kv = self.offsets.data_ptr()
+        return self.library.run(arguments)  # type: ignore[attr-defined, no-any-return]
+
+
 def launched(host: ctypes.CDLL) -> str:
     name: bytes = host.name_of_launched()
     return name.decode().removeprefix("sm90_backward_")
@@ -168,6 +181,17 @@ def test_more_sequences_than_a_warp_has_lanes(host: ctypes.CDLL) -> None:
     lengths = [[random.choice((0, 0, 0, 0, 0, 0, 7)) for _ in range(70)] for _ in "qk"]
     lengths[0][-1] = lengths[1][-1] = 40
     check(host, Case(torch.bfloat16, 1, 1, 1, *lengths, 64, 64, right=0, packed=True))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_wrong_offsets(host: ctypes.CDLL, causal: bool) -> None:
+    """The host does not look at them. No block waits for ever, and a right sequence is right: the fourth."""
+    case = Case(torch.float16, 1, 1, 1, [180, 30], [180, 30], 64, 64, right=0 if causal else -1, packed=True)
+    made = make(case)
+    wrong = Offsets(Deterministic(host), [-9, 150, 20, 180, 210, 4000, 90])
+    found = gradients(wrong, case, made)  # type: ignore[arg-type]
+    for mine, right in zip(found, gradients(Deterministic(host), case, made), strict=True):  # type: ignore[arg-type]
+        assert torch.equal(mine[:, :, 180:], right[:, :, 180:])
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
