@@ -92,19 +92,6 @@ def test_other_lines_are_no_finding() -> None:
     assert finding_in("========= Error: Target application terminated before first instrumented API call\n") is None
 
 
-def test_a_clean_candidate_passes_all_four_tools(log: Path) -> None:
-    answer = judged()
-    assert answer.verdict == "MET"
-    assert [(one.tool, one.finding, one.trouble) for one in answer.workloads[0].sanitizer] == [
-        (tool, None, None) for tool in TOOLS
-    ]
-    begun = [line.split() for line in log.read_text().splitlines()]
-    assert [line[1] for line in begun] == list(TOOLS)
-    assert all(line[-1] == "1" for line in begun)  # no caching: an access past the end leaves its allocation
-    assert begun[1][:-1] == command("racecheck")[1:]
-    assert command("racecheck")[-2:] == ["--racecheck-report", "analysis"]
-
-
 def test_a_finding_is_wrong(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCUSED", "racecheck initcheck")
     answer = judged()
@@ -117,12 +104,21 @@ def test_a_finding_is_wrong(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(log.read_text().splitlines()) == 4 + 2  # the rival, by the two tools that accuse
 
 
-def test_a_finding_that_the_rival_shares_decides_nothing(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_tools_and_a_finding_that_the_rival_shares_decide_nothing(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ACCUSED", "initcheck")
     monkeypatch.setenv("RIVAL_TOO", "1")
     answer = judged()
     assert answer.verdict == "MET"
-    assert [one.rival for one in answer.workloads[0].sanitizer] == [False, False, False, True]
+    assert [(one.tool, one.finding is None, one.trouble, one.rival) for one in answer.workloads[0].sanitizer] == [
+        (tool, tool != "initcheck", None, tool == "initcheck") for tool in TOOLS
+    ]
+    begun = [line.split() for line in log.read_text().splitlines()]
+    assert [line[1] for line in begun] == [*TOOLS, "initcheck"]
+    assert all(line[-1] == "1" for line in begun)  # no caching: an access past the end leaves its allocation
+    assert begun[1][:-1] == command("racecheck")[1:]
+    assert command("racecheck")[-2:] == ["--racecheck-report", "analysis"]
 
 
 def test_a_tool_that_does_not_end_leaves_it_undecided(log: Path) -> None:
@@ -131,10 +127,13 @@ def test_a_tool_that_does_not_end_leaves_it_undecided(log: Path) -> None:
     answer = judged(late, tool_seconds=2.0)
     assert (answer.verdict, answer.reason) == ("UNDECIDED", "service-failed")
     assert answer.sentence == "memcheck says nothing: it did not end within 2 s"
-    gone = late.replace("time.sleep(600)", "os._exit(0)")
-    answer = judged(gone)
-    assert (answer.verdict, answer.reason) == ("UNDECIDED", "service-failed")
-    assert "it ended with exit code 0 before the calls had ended" in answer.sentence
+    import torch
+
+    gone = perfsuite.Source(late.replace("time.sleep(600)", "os._exit(0)"), "run")
+    operands = Inputs((torch.zeros(2, 2), torch.zeros(2, 2)))
+    (found,) = sanitized(gone, operands, "cpu", seconds=60.0, tools=("memcheck",))
+    assert found.trouble is not None
+    assert "it ended with exit code 0 before the calls had ended" in found.trouble
 
 
 def test_output_is_bounded(log: Path) -> None:

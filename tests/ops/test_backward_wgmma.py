@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -153,13 +154,14 @@ def poisoned(made: Made, case: Case, sequence: int, poison: float) -> Made:
     return made._replace(**of_q, k=but(made.k, kv_rows), v=but(made.v, kv_rows))
 
 
-@pytest.mark.parametrize("poison", [float("inf"), float("nan")], ids=str)
-@pytest.mark.parametrize("deterministic", [False, True], ids=["free", "in_turn"])
-@pytest.mark.parametrize("instance", PACKED)
+@pytest.mark.parametrize(
+    ("instance", "deterministic", "poison"),
+    [("d64", False, math.inf), ("d64", True, math.nan), ("d128", False, math.nan), ("d128", True, math.inf)],
+)
 def test_rows_of_other_sequences(host: ctypes.CDLL, instance: str, deterministic: bool, poison: float) -> None:
     """Their infinities and NaN change no bit, and none of their gradients is written."""
     library = Deterministic(host) if deterministic else host
-    words = {"with_lse": True, "packed": True, "right": 0 if poison == float("inf") else -1}
+    words = {"with_lse": True, "packed": True, "right": 0 if poison == math.inf else -1}
     case = Case(torch.float16, 1, 2, 1, [70, 0, 3, 190, 9], [40, 7, 1, 129, 30], *HEAD_DIMS[instance], **words)  # type: ignore[arg-type]
     made = make(case)
     host.seed(3)
