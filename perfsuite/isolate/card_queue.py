@@ -58,6 +58,24 @@ class Room:
             self._free.append((size, address))
 
 
+def _functions_of(room: Room) -> tuple[int, int]:
+    """Addresses of functions that take memory from the room and give it back, for torch's allocator.
+
+    They stay until the process ends, so they must hold the room alone: what holds the memory would never be freed.
+    """
+
+    def take(size: int, device: int, stream: int | None) -> int | None:
+        return room.take(size)
+
+    def give_back(address: int, size: int, device: int, stream: int | None) -> None:
+        room.give_back(address)
+
+    made = _ALLOCATE(take), _FREE(give_back)
+    _kept.append(made)
+    first, second = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in made)
+    return first, second
+
+
 class CardQueue:
     """Captures calls, and replays them when the parent's word comes."""
 
@@ -75,10 +93,7 @@ class CardQueue:
         self._held: dict[int, list[Any]] = {}
         """The results of a capture, until `drop`: further captures of the pool must not use their memory."""
         self._called = False
-        take, free = _ALLOCATE(self._take), _FREE(self._give_back)
-        _kept.append((take, free))
-        places = [ctypes.cast(one, ctypes.c_void_p).value for one in (take, free)]
-        allocator = torch._C._cuda_customAllocator(*places)  # type: ignore[arg-type]
+        allocator = torch._C._cuda_customAllocator(*_functions_of(self._room))
         with torch.cuda.stream(self.stream):
             self._owners = [torch.cuda.MemPool(allocator) for _ in range(pools)]
             self._pools = [Pool(memory.device, one.id) for one in self._owners]
@@ -175,9 +190,3 @@ class CardQueue:
         self.forget(list(self._graphs))
         self._pools.clear()
         self._owners.clear()
-
-    def _take(self, size: int, device: int, stream: int | None) -> int | None:
-        return self._room.take(size)
-
-    def _give_back(self, address: int, size: int, device: int, stream: int | None) -> None:
-        self._room.give_back(address)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -23,7 +25,7 @@ import isolated_kernels as kernels
 
 from perfsuite.case.ask import Ask
 from perfsuite.case.comparison import Comparison
-from perfsuite.clock.base import CaptureError
+from perfsuite.clock.base import CaptureError, Sides
 from perfsuite.clock.rounds import SIDES
 from perfsuite.isolate import card_clock, card_memory, card_queue, card_side, card_words, compare_isolated
 from perfsuite.isolate.card_clock import PLACES, IsolatedCardClock
@@ -32,6 +34,7 @@ from perfsuite.isolate.card_queue import UNIT, CardQueue, Room
 from perfsuite.isolate.card_side import CardSide
 from perfsuite.isolate.card_words import END, START, WORDS_BYTES, Gate, wait, write
 from perfsuite.isolate.errors import CandidateError, FormError
+from perfsuite.isolate.remote import Remote
 from perfsuite.isolate.worker import Worker
 from perfsuite.outcome import Verdict
 from perfsuite.problems import Attention, Gemm
@@ -135,6 +138,33 @@ def test_memory_for_results_is_handed_out_and_taken_back() -> None:
     assert room.take(UNIT) == one
     assert room.take(UNIT) == two  # a larger part serves too
     assert room.take(2 * UNIT) is None
+
+
+def test_memory_for_results_is_freed_although_torchs_allocator_keeps_its_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Memory:
+        address, size, device = 4 * UNIT, 4 * UNIT, 0
+
+    given: list[int] = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: STREAM)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch._C, "_cuda_customAllocator", lambda *places: given.extend(places), raising=False)
+    monkeypatch.setattr(torch.cuda, "MemPool", lambda allocator: SimpleNamespace(id=(1, 0)))
+    monkeypatch.setattr(torch, "zeros", lambda *size, device: None)
+    monkeypatch.setattr(card_queue, "Pool", lambda device, handle: None)
+    memory = Memory()
+    queue = CardQueue(memory, 2, costs=False)  # type: ignore[arg-type]
+    alive = weakref.ref(memory)
+    queue.close()
+    del queue, memory
+    gc.collect()
+    assert alive() is None
+    take, give_back = (kind(place) for kind, place in zip((card_queue._ALLOCATE, card_queue._FREE), given, strict=True))
+    place = take(10, 0, None)
+    assert place == 5 * UNIT
+    give_back(place, 10, 0, None)
+    assert take(10, 0, None) == place
 
 
 class Pending:
@@ -503,6 +533,24 @@ def test_the_library_against_itself_is_as_fast(candidate: Any, problem: Any, aga
     assert card_clock.NOTE in (one.clock_note or ""), one.sentence
     assert one.speed == pytest.approx(1.0, abs=0.02), one.sentence
     assert seen
+
+
+@pytest.mark.gpu
+def test_a_set_up_frees_what_the_one_before_had() -> None:
+    function = torch.nn.functional.scaled_dot_product_attention
+    settings, problem = Settings(device="cuda", seconds=0.3), Attention(2, 8, 512, 64, dtype="float16")
+    both = [Remote(function, device="cuda", seconds=60.0, room=1 << 34, trusted=trusted) for trusted in (False, True)]
+    generator = torch.Generator("cuda").manual_seed(1)
+    clock = IsolatedCardClock(Sides(both[0], function, lambda: problem.inputs(generator)), both[0], settings, both[1])
+    free = []
+    for _ in range(6):
+        clock.setup()
+        clock.rounds(2)
+        free.append(torch.cuda.mem_get_info()[0])
+    clock.close()
+    for one in both:
+        one.close()
+    assert min(free[1:]) > free[0] - (1 << 28), free
 
 
 @pytest.mark.gpu
