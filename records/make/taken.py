@@ -26,7 +26,7 @@ def take(kept: Kept, jobs: Sequence[Job], records: Path, root: Path) -> list[tup
             continue
         reason = refused or _of_one(kept, job)
         if reason is None:
-            _copy(kept.folder / state.record, job, records, kept.commit)
+            _copy(kept.folder / state.record, job, records)
         found.append((job.name, f"refused: {reason}" if reason else "taken"))
     return found
 
@@ -63,15 +63,14 @@ def _named(record: Path) -> Iterator[str]:
         yield from commits(json.loads(one))
 
 
-def _copy(source: Path, job: Job, records: Path, commit: str) -> None:
+def _copy(source: Path, job: Job, records: Path) -> None:
     target = records / job.record
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True)
     elif job.sections:
-        # Objects of another commit go: a record is of one.
+        # Each object is a measurement of its own, and says of which commit; the tables do too.
         there: dict[str, Any] = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
-        kept = {name: value for name, value in there.items() if set(commits(value)) == {commit}}
-        write_whole(target, json.dumps(kept | json.loads(source.read_text(encoding="utf-8")), indent=1) + "\n")
+        write_whole(target, json.dumps(there | json.loads(source.read_text(encoding="utf-8")), indent=1) + "\n")
     else:
         write_whole(target, source.read_text(encoding="utf-8"))

@@ -86,7 +86,7 @@ def test_records_of_an_ancestor_are_taken(checkout: Path) -> None:
     assert taken(kept, checkout, job("one")) == {"one": "taken"}
 
 
-def test_objects_of_other_jobs_stay_in_a_record_if_they_are_of_this_commit(checkout: Path) -> None:
+def test_objects_of_other_jobs_stay_in_a_record_with_the_commits_that_they_name(checkout: Path) -> None:
     head = git(checkout, "rev-parse", "HEAD")
     file = checkout / "records/h200/judge.json"
     file.parent.mkdir(parents=True)
@@ -94,7 +94,7 @@ def test_objects_of_other_jobs_stay_in_a_record_if_they_are_of_this_commit(check
     file.write_text(json.dumps({"ray": mine, "http": old, "cards": old}))
     kept = run_of(checkout, head, {"http": {"http": mine}})
     assert taken(kept, checkout, job("http", record="judge.json", sections=True)) == {"http": "taken"}
-    assert json.loads(file.read_text()) == {"ray": mine, "http": mine}
+    assert json.loads(file.read_text()) == {"ray": mine, "http": mine, "cards": old}
 
 
 def test_the_command_says_what_it_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
