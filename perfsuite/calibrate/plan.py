@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -22,6 +22,8 @@ SIDE_SECONDS = 0.04
 """Time of a side under each timer: about that of our gate, and less than the timers' defaults (0.1 s of do_bench, 0.2 s
 of blocked_autorange, 1 s of pytest-benchmark)."""
 PLANTED = (0.0, 0.01)
+CORRECTIONS = (0.5, 2.0)
+"""The least and the most by which planted work is corrected."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Plan:
     """Time for the peers' timers, after the gates."""
     setups: int = 0
     """Above 0: no gates, but this number of set-ups of each case, whose rounds show the noise."""
+    responses: list[tuple[str, float]] = field(default_factory=list)
+    """Cases and planted slow-downs. How much slower they really are is measured behind the noise."""
     isolated: bool = False
     """True for gates that time both sides in processes of their own."""
     beside: int = 1
@@ -55,7 +59,8 @@ class Plan:
     def read(cls, file: Path) -> Plan:
         """The plan in a JSON file."""
         values = json.loads(file.read_text())
-        values["gates"] = [tuple(one) for one in values["gates"]]
+        for name in ("gates", "responses"):
+            values[name] = [tuple(one) for one in values.get(name, ())]
         return cls(**values)
 
     def peer_row(self, case: str, slowdown: float, peer: str, *, alarm: bool, seconds: float) -> dict[str, Any]:
@@ -90,7 +95,8 @@ def open_clock(plan: Plan, case: CalibrationCase, *, seed: int, slowdown: float 
         from perfsuite.calibrate.planted import PlantedClock
 
         seconds, cost = known_costs(plan, case) if slowdown else (0.0, None)
-        clock = PlantedClock(sides, seed=seed, slowdown=slowdown, call_seconds=seconds, cost=cost)
+        work = slowdown * correction(plan, case.name, slowdown)
+        clock = PlantedClock(sides, seed=seed, slowdown=work, call_seconds=seconds, cost=cost)
     clock.setup()
     return clock
 
@@ -102,7 +108,22 @@ def _planted(plan: Plan, case: CalibrationCase, slowdown: float) -> Callable[...
     if plan.device == "cpu":
         return Slowed(case.function, slowdown)
     seconds, cost = known_costs(plan, case)
-    return Slowed(case.function, slowdown, seconds, cost.launch, cost.a_cycle)
+    work = slowdown * correction(plan, case.name, slowdown)
+    return Slowed(case.function, work, seconds, cost.launch, cost.a_cycle)
+
+
+def correction(plan: Plan, case: str, slowdown: float) -> float:
+    """Work to be planted for a slow-down, over the work that would take this time by itself.
+
+    A card at its limit of power raises its clock after a spin kernel, which needs little. So the kernel is slowed by
+    less than that work takes. Measured before the gates; 1 if it was not.
+    """
+    if plan.calibration is None or not slowdown:
+        return 1.0
+    known = {one["case"]: one.get("responses", ()) for one in json.loads(Path(plan.calibration).read_text())["cases"]}
+    measured = dict(known.get(case, ())).get(slowdown, slowdown)
+    least, most = CORRECTIONS
+    return min(most, max(least, slowdown / measured)) if measured > 0.0 else most
 
 
 FILLER_SECONDS, MOST_FILLER_CALLS = 300e-6, 60

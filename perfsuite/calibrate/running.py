@@ -32,7 +32,8 @@ NOISE_SETUPS, ISOLATED_NOISE_SETUPS = 8, 5
 STARTING_SECONDS = 3.0
 """Time of a process before its first gate and after its last; its imports are done before."""
 NOISE_SECONDS, NOISE_SHARE = 20.0, 0.5
-"""Time after which a process that measures noise begins no further case, and the most of a run's time for the noise."""
+"""Time after which a process that measures noise begins no further case, as much again for planted slow-downs, and the
+most of a run's time for both."""
 ISOLATED_TIMES = 3.0
 """Times as long for processes whose sides start processes of their own."""
 GRACE_SECONDS = 10.0
@@ -124,11 +125,13 @@ class Calibration:
         """Measure the noise, unless it is known, then the gates; return what they showed."""
         try:
             if self.known_noise is None:
-                seconds = NOISE_SECONDS * (ISOLATED_TIMES if self.order.isolated else 1.0)
+                # On processors planted work lasts as long as it should: each call is timed.
+                planted = [one for one in self.wanted if one[1]] if self.order.device == "cuda" else []
+                seconds = NOISE_SECONDS * (ISOLATED_TIMES if self.order.isolated else 1.0) * (2 if planted else 1)
                 seconds = min(seconds, NOISE_SHARE * self.order.seconds / NOISE_PROCESSES)
                 setups = ISOLATED_NOISE_SETUPS if self.order.isolated else NOISE_SETUPS
                 self._all(
-                    Plan(process, self.order.device, str(self.rows), seconds, [], setups=setups)
+                    Plan(process, self.order.device, str(self.rows), seconds, [], setups=setups, responses=planted)
                     for process in range(NOISE_PROCESSES)
                 )
             noise = self.folder / "noise.json"
@@ -170,6 +173,8 @@ class Calibration:
     def _prepared(self, selector: str | None) -> subprocess.Popen[str]:
         """A process that imports its modules, and then waits for its plan without using the card."""
         line = [sys.executable, "-m", "perfsuite.calibrate.worker"]
+        if self.order.isolated and self.order.device == "cuda":
+            line.append(str(self.facts["capability"]).replace(".", ""))
         environ = dict(os.environ)
         if selector is not None:  # a number is NVML's, which CUDA's is only in this order
             environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **environ, "CUDA_VISIBLE_DEVICES": selector}

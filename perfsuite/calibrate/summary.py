@@ -83,9 +83,28 @@ def _pairs(same: Sequence[Row]) -> dict[str, Any]:
 
 
 def noise_cases(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The noise for the gates of a calibration itself, by case, from its rows of noise."""
+    """The noise for the gates of a calibration itself, by case, from its rows of noise.
+
+    `responses` has (planted slow-down, how much slower the case was by it) where that was measured.
+    """
+    planted = [row for row in rows if row["kind"] == "response" and row["setups"]]
     rows = [row for row in rows if row["kind"] == "noise" and row["seconds"] is not None]
-    return [{"case": name, "seconds": _seconds(rows, name)} | noise for name, noise in _noise(rows).items()]
+    return [
+        {"case": name, "seconds": _seconds(rows, name)}
+        | noise
+        | ({"responses": _responses(planted, name)} if planted else {})
+        for name, noise in _noise(rows).items()
+    ]
+
+
+def _responses(planted: Sequence[Row], case: str) -> list[list[float]]:
+    """[planted slow-down, the one measured], of all set-ups of all processes."""
+    found = []
+    for size in sorted({row["slowdown"] for row in planted if row["case"] == case}):
+        own = [row for row in planted if (row["case"], row["slowdown"]) == (case, size)]
+        mean = statistics.fmean(centre for row in own for centre, _, _ in row["setups"])
+        found.append([size, math.exp(-mean) - 1.0])
+    return found
 
 
 def _noise(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

@@ -36,12 +36,20 @@ GATE_SECONDS = 0.5
 """Device time of a gate: half of the product's default, so that no undecided case takes most of the run."""
 FEWEST_SETUPS = 3
 """Set-ups of a case that has begun when the time for the noise is up."""
+RESPONSE_SETUPS = 3
+"""Set-ups of a planted slow-down by which it is measured."""
 FEWEST_ROUNDS = 8
 """Rounds of a set-up that is measured for its noise. Short rounds are more."""
 
 
 def wait() -> None:
-    """Import torch, which takes long, wait for the path of a plan, and carry it out."""
+    """Import torch, which takes long, wait for the path of a plan, and carry it out.
+
+    Isolated, the capability of the card is named, such as 90. Then the processes from which those of both sides come
+    start here as well: they import torch too.
+    """
+    if len(sys.argv) > 1:
+        nursery.prepare(int(sys.argv[1]))
     import torch  # noqa: F401
 
     if path := sys.stdin.readline().strip():
@@ -65,23 +73,36 @@ def carry_out(file: Path) -> None:
 
 
 def _measure_noise(plan: Plan, output: TextIO) -> None:
-    started = time.monotonic()
-    for case in cases(plan.device):
-        if time.monotonic() - started > plan.seconds:
+    """The noise of all cases, then planted slow-downs in the second half of the time."""
+    started, known = time.monotonic(), {case.name: case for case in cases(plan.device)}
+    until = started + (0.5 if plan.responses else 1.0) * plan.seconds
+    for case in known.values():
+        if time.monotonic() > until:
+            break
+        rounds = _rounds_of(plan, case, 0.0, plan.setups, until)
+        write_row(output, _row(plan, case, 0.0, rounds) | {"kind": "noise"})
+    for name, slowdown in plan.responses:
+        if time.monotonic() > started + plan.seconds:
+            break
+        rounds = _rounds_of(plan, known[name], slowdown, RESPONSE_SETUPS, started + plan.seconds)
+        write_row(output, _row(plan, known[name], slowdown, rounds) | {"kind": "response"})
+
+
+def _rounds_of(plan: Plan, case: CalibrationCase, slowdown: float, setups: int, until: float) -> list[Round]:
+    """The rounds of so many set-ups of a case, and of fewer behind `until`."""
+    with turns.working():
+        clock = open_clock(plan, case, seed=plan.seed + plan.process, slowdown=slowdown)
+    rounds = []
+    for number in range(setups):
+        if number >= FEWEST_SETUPS and time.monotonic() > until:
             break
         with turns.working():
-            clock = open_clock(plan, case, seed=plan.seed + plan.process)
-        rounds = []
-        for number in range(plan.setups):
-            if number >= FEWEST_SETUPS and time.monotonic() - started > plan.seconds:
-                break
-            with turns.working():
-                if number:
-                    clock.setup()
-                rounds += _rounds_of_a_look(clock)
-        with turns.working():
-            clock.close()
-        write_row(output, _row(plan, case, 0.0, rounds) | {"kind": "noise"})
+            if number:
+                clock.setup()
+            rounds += _rounds_of_a_look(clock)
+    with turns.working():
+        clock.close()
+    return rounds
 
 
 def _rounds_of_a_look(clock: Any) -> list[Round]:

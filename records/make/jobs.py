@@ -22,9 +22,9 @@ MAIN_GATES = (
 SHORT_GATES = ("tests/perf/test_gemm.py", "tests/perf/test_attention.py")
 RANDOM = ("-m", "tests.ops.random_errors", "--configurations", "2000")
 THOUSAND = ("-m", "tests.judge.thousand")
-JOBS_OF_JUDGE = ("--jobs", "1000", "--beside", "4", "--seconds", "260")
-"""No job is sent later than that; the record says how many were. Most of a job's time is a host's, so four processes
-share a card."""
+JOBS_OF_JUDGE = ("--jobs", "1000", "--beside", "4", "--seconds")
+"""No job is sent later than the seconds that follow; the record says how many were. Most of a job's time is a host's,
+so four processes share a card."""
 CORPUS = ("-m", "tests.corpus", "--out", "{record}", "--what")
 CUDA = ("--device", "cuda")
 PORTABLE_GATES = ("--perf-portable", "--perf-seconds=0.2")
@@ -65,13 +65,13 @@ JOBS = (
         kind=Exploits(tests=("tests/exploits",), lanes=3),
     ),
     Job(
-        name="calibration", record="calibration.json", seconds=480, times=True, threads=4, closing=70,
+        name="calibration", record="calibration.json", seconds=950, times=True, threads=4, closing=70,
         small=PORTABLE_CALIBRATION,
         kind=Calibration(words=("--aa", "1500", "--planted", "300", "--sharp", "200", "--others", "0")),
     ),
     Job(
-        name="calibration-isolated", record="calibration-isolated.json", seconds=900, times=True, threads=4, closing=40,
-        small=PORTABLE_CALIBRATION,
+        name="calibration-isolated", record="calibration-isolated.json", seconds=3000, times=True, threads=4,
+        closing=40, small=PORTABLE_CALIBRATION,
         kind=Calibration(words=("--isolated", "--aa", "3000", "--planted", "300", "--sharp", "0", "--others", "0")),
     ),
     Job(
@@ -83,20 +83,20 @@ JOBS = (
         kind=Gates(tests=SHORT_GATES, options=("--perf-isolate",)),
     ),
     Job(
-        name="judge-http", record="judge.json", sections=True, seconds=280, times=True, cards=2,
+        name="judge-http", record="judge.json", sections=True, seconds=480, times=True, cards=2,
         needs=("fastapi", "uvicorn", "triton", "bubblewrap"), small=("--jobs", "12"),
-        kind=Sections(commands={"http": (280, (*THOUSAND, "--http", "--workers", "2", *JOBS_OF_JUDGE))}),
+        kind=Sections(commands={"http": (480, (*THOUSAND, "--http", "--workers", "2", *JOBS_OF_JUDGE, "450"))}),
     ),
     Job(
-        name="judge-ray", record="judge.json", sections=True, seconds=300, times=True, cards=2,
+        name="judge-ray", record="judge.json", sections=True, seconds=560, times=True, cards=2,
         needs=("ray", "triton", "bubblewrap"), small=("--jobs", "12"),
-        kind=Sections(commands={"ray": (300, (*THOUSAND, "--ray", *JOBS_OF_JUDGE))}),
+        kind=Sections(commands={"ray": (560, (*THOUSAND, "--ray", *JOBS_OF_JUDGE, "530"))}),
     ),
     Job(
-        name="judge-perf-ray", record="judge.json", sections=True, seconds=200, times=True, cards=2, needs=("ray",),
+        name="judge-perf-ray", record="judge.json", sections=True, seconds=160, times=True, cards=2, needs=("ray",),
         small=("--seconds", "100", "-k", "512", "--perf-seconds=0.2"),
         kind=Sections(
-            commands={"perf-ray": (200, (*THOUSAND, "--perfray", "--seconds", "150", *SHORT_GATES,
+            commands={"perf-ray": (160, (*THOUSAND, "--perfray", "--seconds", "150", *SHORT_GATES,
                                          f"{HOPPER}/test_decode_shapes.py", f"{HOPPER}/test_gemm_shapes.py"))},
         ),
     ),

@@ -19,6 +19,7 @@ from perfsuite.calibrate import plan as calibration_plan
 from perfsuite.calibrate import planted as calibration_planted
 from perfsuite.calibrate import worker as calibration_worker
 from perfsuite.calibrate.cases import CalibrationCase
+from perfsuite.calibrate.plan import Plan
 from perfsuite.calibrate.planted import PlantedClock
 from perfsuite.calibrate.slowed import Slowed
 from perfsuite.calibrate.summary import noise_cases, summarise
@@ -75,6 +76,38 @@ def test_noise_then_gates_then_a_summary(known: CalibrationCase, tmp_path: Path)
     assert found["planted"][0]["measured"] == pytest.approx(0.01, rel=0.1)
     assert found["cases"][0]["seconds"] == pytest.approx(CALL_SECONDS, rel=0.01)
     assert found["processes"] == 1
+
+
+def test_planted_work_makes_the_case_as_much_slower_as_asked(
+    known: CalibrationCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spin kernel costs six tenths of its time, as where it lets the clock rise."""
+    genuine = torch.cuda._sleep
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: genuine(round(0.6 * cycles)))
+    sizes = [("kernel", 0.01), ("kernel", 0.02)]
+    for process in range(2):
+        rows = run(tmp_path, process=process, setups=4, responses=sizes)
+    assert [row["kind"] for row in rows] == 2 * ["noise", "response", "response"]
+    (found,) = noise_cases(rows)
+    assert dict(found["responses"])[0.02] == pytest.approx(0.6 * 0.02, rel=0.1)
+    noise = tmp_path / "noise.json"
+    noise.write_text(json.dumps({"gpu": "made up", "harness": "1", "cases": [found]}))
+    rows = run(tmp_path, process=2, gates=[("kernel", size, 4) for _, size in sizes], calibration=str(noise))
+    planted = summarise(rows, {"gpu": "made up"})["planted"]
+    assert [one["measured"] for one in planted] == [pytest.approx(size, rel=0.1) for _, size in sizes]
+
+
+@pytest.mark.parametrize(("measured", "corrected"), [(0.008, 0.0125), (0.02, 0.005), (0.1, 0.005), (-0.001, 0.02)])
+def test_planted_work_of_an_isolated_side_is_corrected_within_bounds(
+    measured: float, corrected: float, known: CalibrationCase, tmp_path: Path
+) -> None:
+    noise = tmp_path / "noise.json"
+    noise.write_text(json.dumps({"cases": [{"case": "kernel", "responses": [[0.01, measured]]}, {"case": "other"}]}))
+    plan = Plan(1, "cuda", "", 1.0, [], calibration=str(noise), isolated=True)
+    for asked, planted in ((0.01, corrected), (0.02, 0.02)):  # of the second nothing is known
+        slowed = calibration_plan._planted(plan, known, asked)
+        assert isinstance(slowed, Slowed)
+        assert slowed.share == pytest.approx(planted)
 
 
 def test_the_noise_of_a_case_takes_fewer_set_ups_when_the_time_is_up(
