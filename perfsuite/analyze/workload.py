@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.analyze.roofline import Cost
 from perfsuite.outcome import UserError
 from perfsuite.problems.base import Inputs, Problem
+from perfsuite.problems.differentiated import prepared
 
 Call = Callable[[], Any]
 SCALES = ("arithmetic", "bytes")
@@ -89,8 +91,15 @@ def started(workload: Workload) -> Call:
 
 def _one(problem: Problem, base: Problem, candidate: Callable[..., Any]) -> Workload:
     def build() -> Call:
-        turn = _rotation(problem)
-        return lambda: next(turn).call(candidate)
+        side = problem.called(candidate)
+        # Of backward alone the forward pass runs here, once for each set.
+        turn = itertools.cycle([(inputs, prepared(side, inputs)) for inputs in _rotation(problem)])
+
+        def call() -> Any:
+            inputs, function = next(turn)
+            return inputs.call(function)
+
+        return call
 
     return Workload(
         f"{problem.family} {problem.name}",
@@ -102,10 +111,8 @@ def _one(problem: Problem, base: Problem, candidate: Callable[..., Any]) -> Work
     )
 
 
-def _rotation(problem: Problem) -> Iterator[Inputs]:
-    """Sets of inputs in turn, so many that none is in the L2 when its turn comes again."""
-    import itertools
-
+def _rotation(problem: Problem) -> list[Inputs]:
+    """Sets of inputs for calls in turn, so many that none is in the L2 when its turn comes again."""
     import torch
 
     from perfsuite.clock.cache import l2_bytes
@@ -115,7 +122,7 @@ def _rotation(problem: Problem) -> Iterator[Inputs]:
     first = problem.inputs(generator)
     size = bytes_in(first)
     wanted = min(sets_needed(size, l2_bytes(torch.cuda.current_device())), max(1, MOST_ROTATED_BYTES // max(1, size)))
-    return itertools.cycle([first, *(problem.inputs(generator) for _ in range(wanted - 1))])
+    return [first, *(problem.inputs(generator) for _ in range(wanted - 1))]
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[str]:

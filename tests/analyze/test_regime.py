@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from perfsuite.analyze import regime_cases
+from perfsuite.analyze import regime_cases, workload
 from perfsuite.analyze.regime import LEVERS, Evidence, Variation, elasticities, judge
 from perfsuite.analyze.roofline import Ceiling, Cost
 from perfsuite.analyze.workload import WorkloadError, change, of_function, of_problem
@@ -88,6 +89,28 @@ def test_cases_vary_one_cost_with_the_other_held(problem: Any, changes: list[tup
     assert [change(one) for one in workload.variations] == [
         pytest.approx((math.log(f), math.log(b)), abs=0.01) for f, b in changes
     ]
+
+
+@pytest.mark.parametrize(("backward", "passes"), [(False, 6), (True, 6), ("only", 2)])
+def test_of_backward_alone_the_forward_pass_runs_once_for_each_set(
+    backward: bool | str, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Attention(1, 2, 16, 8, dtype="float32", backward=backward)
+    sets = [problem.inputs(torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    monkeypatch.setattr(workload, "_rotation", lambda problem: sets)
+    calls: list[int] = []
+
+    def candidate(*operands: torch.Tensor, **options: Any) -> torch.Tensor:
+        calls.append(1)
+        return torch.nn.functional.scaled_dot_product_attention(*operands, **options)
+
+    call = of_problem(problem, lambda one: candidate).build()
+    found = [call() for _ in range(6)]
+    assert len(calls) == passes
+    if backward:
+        first, second, third = (one["gradient"]["args[1]"] for one in found[:3])
+        assert torch.equal(first, third)
+        assert not torch.equal(first, second)
 
 
 def test_functions_vary_by_their_parameters() -> None:
