@@ -20,7 +20,7 @@ from perfsuite.problems.base import Problem
 from perfsuite.problems.listing import families
 
 FORMS = "FAMILY:SHAPE[:WORD...], such as gemm:4096x4096x4096:bf16, or path.py:Class(...) or module:Class(...)"
-_SHAPE = re.compile(r"(?P<family>[a-z]\w*)[\s:]+(?P<shape>\d\S*?)(?:[\s:]+(?P<words>.+))?", re.DOTALL)
+_SHAPE = re.compile(r"(?P<family>[a-z][\w-]*)[\s:]+(?P<shape>\d\S*?)(?:[\s:]+(?P<words>.+))?", re.DOTALL)
 _CALL = re.compile(r"(?P<place>[^(:]+):(?P<call>[^\W\d]\w*\s*\(.*\))", re.DOTALL)
 
 

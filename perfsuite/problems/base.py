@@ -268,15 +268,36 @@ class Problem(abc.ABC):
                 given["dtype"] = DTYPE_WORDS[word]
             elif one is not None and _kind(one) == "bool":
                 given[one.name] = True
-            elif one is not None and (convert := _CONVERSIONS.get(_kind(one))) is not None:
-                given[one.name] = convert(next(rest, ""))
+            elif one is not None and _kind(one) in _CONVERSIONS:
+                given[one.name] = _converted(word, next(rest, None), *_CONVERSIONS[_kind(one)])
             else:
-                known = [*(DTYPE_WORDS if has_dtype else ()), *others]
+                known = [name for name, one in others.items() if _kind(one) in {"bool", *_CONVERSIONS}]
+                known = [*(DTYPE_WORDS if has_dtype else ()), *known]
                 raise ValueError(f"{word!r} is not known; after the shape there may be {', '.join(known)}")
         return given
 
 
-_CONVERSIONS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "str": str}
+def _pair(text: str) -> tuple[int, int]:
+    first, second = map(int, text.split(","))
+    return first, second
+
+
+_CONVERSIONS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "int": (int, "a whole number"),
+    "float": (float, "a number"),
+    "str": (str, "a word"),
+    "tuple[int,int]": (_pair, "two whole numbers with a comma between, such as 256,-1"),
+}
+"""Type of a parameter -> (what reads its value, what a value is)."""
+
+
+def _converted(word: str, value: str | None, convert: Callable[[str], Any], form: str) -> Any:
+    if value is None:
+        raise ValueError(f"{word} has no value; behind it there must be {form}")
+    try:
+        return convert(value)
+    except ValueError:
+        raise ValueError(f"{word} is {value!r}; it must be {form}") from None
 
 
 def _fields(problem: Any) -> tuple[dataclasses.Field[Any], ...]:

@@ -97,6 +97,12 @@ def rows(path: Path) -> Found:
     return Found(True, ", ".join(f"{len(value)} {name}" for name, value in lists.items()))
 
 
+def counters(path: Path) -> Found:
+    """Calls whose counters were read."""
+    record = _read(path)
+    return Found(not cut(record), "; ".join([f"{len(record['rows'])} calls", *cut(record)]))
+
+
 def survey(path: Path) -> Found:
     """Cases of a survey."""
     first, *cases = map(json.loads, path.read_text(encoding="utf-8").splitlines())

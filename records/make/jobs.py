@@ -60,6 +60,13 @@ JOBS = (
         kind=Parts(words=("-m", "tests.ops.repeated"), count=4, read=findings.repeated),
     ),
     Job(
+        name="counters-backward", record="counters-backward.json", seconds=200, times=True,
+        needs=("ncu", "flash-attn"),
+        kind=Once(
+            words=("-m", "records.counters", "--seconds", "{seconds}", "--output", "{record}"), read=findings.counters
+        ),
+    ),
+    Job(
         name="exploits", record="exploits.json", seconds=1000, times=True, threads=4, own_folder=True,
         needs=("bubblewrap",), small=("-k", "portable"),
         kind=Exploits(tests=("tests/exploits",), lanes=3),

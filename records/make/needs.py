@@ -8,6 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 
+from perfsuite.cli.programs import find_ncu
+from perfsuite.outcome import UserError
+
 SANITIZER = "compute-sanitizer"
 OLDEST_SANITIZER = 2026
 """Older versions report races in the wide decode kernels, in which there are none."""
@@ -20,6 +23,14 @@ def lacking(names: Sequence[str], sanitizer: str) -> list[str]:
 
 def _bubblewrap(_: str) -> str | None:
     return None if shutil.which("bwrap") else "bubblewrap is not on PATH"
+
+
+def _ncu(_: str) -> str | None:
+    try:
+        find_ncu()
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def _flash_attn(_: str) -> str | None:
@@ -52,6 +63,7 @@ def _sanitizer(sanitizer: str) -> str | None:
 NEEDS: dict[str, Callable[[str], str | None]] = {
     "bubblewrap": _bubblewrap,
     "flash-attn": _flash_attn,
+    "ncu": _ncu,
     "sanitizer": _sanitizer,
     **{name: _module(name) for name in ("ray", "fastapi", "uvicorn", "liger_kernel", "triton")},
 }

@@ -13,7 +13,7 @@ from perfsuite.cli.callables import load_callable
 from perfsuite.cli.main import main
 from perfsuite.cli.problem_specs import problem_if_named, problem_of
 from perfsuite.outcome import UserError
-from perfsuite.problems import Attention, Gemm
+from perfsuite.problems import Attention, Gemm, WeightOnlyGemm
 
 KERNELS = '''
 from __future__ import annotations
@@ -86,6 +86,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("gemm:64x32x16", Gemm(64, 32, 16)),
         ("gemm 64x32x16 float32", Gemm(64, 32, 16, dtype="float32")),
         ("attention:2x8x512x64:bf16:causal", Attention(2, 8, 512, 64, dtype="bfloat16", causal=True)),
+        ("attention:2x8x512x64:window:16,-1:scale:0.5", Attention(2, 8, 512, 64, window=(16, -1), scale=0.5)),
+        ("weight-only-gemm:2x64x256:bits:8", WeightOnlyGemm(2, 64, 256, bits=8)),
         ("perfsuite:Gemm(64, 32, 16, dtype='bfloat16')", Gemm(64, 32, 16, dtype="bfloat16")),
         ("perfsuite.problems:Attention(2, 8, 512, 64, window=(-1, 3))", Attention(2, 8, 512, 64, window=(-1, 3))),
     ],
@@ -120,6 +122,11 @@ def test_a_file_is_imported_once_and_may_import_its_neighbours(here: Path) -> No
         ("gemm:64x64", "the shape is '64x64'"),
         ("gemm:64x64x64:few", "'few'"),
         ("gemm:64x64x0", "k is 0"),
+        ("gemm:64x64x64:batch:few", "batch is 'few'; it must be a whole number"),
+        ("gemm:64x64x64:batch", "batch has no value; behind it there must be a whole number"),
+        ("attention:2x8x512x64:window:16", "window is '16'; it must be two whole numbers with a comma between"),
+        ("attention:2x8x512x64:window:-2,0", "window is (-2, 0); it must be a pair of whole numbers"),
+        ("no-such-family:8x8", "there is no family no-such-family; known are attention"),
         ("absent.py:Scale(8)", "there is no file absent.py"),
         ("no_such_module:Scale(8)", "module no_such_module cannot be imported: No module named"),
         ("broken.py:Scale(8)", "broken.py cannot be imported: ZeroDivisionError"),
@@ -150,7 +157,11 @@ def test_anything_else_is_one_sentence(text: str, words: str, here: Path) -> Non
 
 
 def test_the_name_in_a_record_names_the_problem() -> None:
-    for problem in (Gemm(8, 16, 24, dtype="bfloat16"), Attention(1, 8, 1, 64, kv_heads=2, seq_kv=128, causal=True)):
+    for problem in (
+        Gemm(8, 16, 24, dtype="bfloat16"),
+        Attention(1, 8, 1, 64, kv_heads=2, seq_kv=128, causal=True),
+        Attention(1, 8, 64, 64, window=(8, 0), bottom_right=True, value_dim=32, backward="only"),
+    ):
         assert problem_if_named(f"{problem.family} {problem.name}") == problem
 
 
