@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -255,10 +256,15 @@ class Problem(abc.ABC):
             raise ValueError(f"the shape is {shape!r}; it must be {' x '.join(sizes)}, in whole numbers")
         return cls(**dict(zip(sizes, map(int, parts), strict=True)) | cls.parse_words(words))
 
+    more_words: ClassVar[tuple[str, ...]] = ()
+    """Words that `parse_words` of a subclass knows beside the names of parameters."""
+    phrases: ClassVar[tuple[str, ...]] = ()
+    """Regular expressions of what `name` says by more than a parameter's name: each group is named as its parameter."""
+
     @classmethod
     def parse_words(cls, words: Sequence[str]) -> dict[str, Any]:
         """The parameters that the words after a shape give, by name; ValueError for an unknown word."""
-        given: dict[str, Any] = {}
+        given, words = cls._parse_phrases(" ".join(words))
         others = {one.name.replace("_", "-"): one for one in _fields(cls) if not _is_size(one) and one.name != "dtype"}
         has_dtype = any(one.name == "dtype" for one in _fields(cls))
         rest = iter(words)
@@ -272,9 +278,22 @@ class Problem(abc.ABC):
                 given[one.name] = _converted(word, next(rest, None), *_CONVERSIONS[_kind(one)])
             else:
                 known = [name for name, one in others.items() if _kind(one) in {"bool", *_CONVERSIONS}]
-                known = [*(DTYPE_WORDS if has_dtype else ()), *known]
+                known = [*(DTYPE_WORDS if has_dtype else ()), *known, *cls.more_words]
                 raise ValueError(f"{word!r} is not known; after the shape there may be {', '.join(known)}")
         return given
+
+    @classmethod
+    def _parse_phrases(cls, text: str) -> tuple[dict[str, Any], list[str]]:
+        """The parameters that phrases of a name give, and the other words."""
+        kinds = {one.name: _kind(one) for one in _fields(cls)} if cls.phrases else {}
+        given: dict[str, Any] = {}
+        for phrase in cls.phrases:
+            if found := re.search(rf"(?<!\S){phrase}(?!\S)", text):
+                for name, value in found.groupdict().items():
+                    if value is not None:
+                        given[name] = kinds[name] == "bool" or _converted(name, value, *_CONVERSIONS[kinds[name]])
+                text = f"{text[: found.start()]} {text[found.end() :]}"
+        return given, text.split()
 
 
 def _pair(text: str) -> tuple[int, int]:

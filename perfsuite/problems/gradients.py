@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.checks import is_backward
@@ -27,6 +27,7 @@ class Differentiable(Problem):
     """
 
     backward: bool | str
+    more_words: ClassVar[tuple[str, ...]] = tuple(WORDS.values())
 
     def check_backward(self) -> None:
         """Check the parameter, for `__post_init__`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ from perfsuite.cli.callables import load_callable
 from perfsuite.cli.main import main
 from perfsuite.cli.problem_specs import problem_if_named, problem_of
 from perfsuite.outcome import UserError
-from perfsuite.problems import Attention, Gemm, WeightOnlyGemm
+from perfsuite.problems import Attention, Decode, Fp8Gemm, Gemm, GroupedGemm, WeightOnlyGemm
+from perfsuite.problems.listing import families
 
 KERNELS = '''
 from __future__ import annotations
@@ -120,7 +122,8 @@ def test_a_file_is_imported_once_and_may_import_its_neighbours(here: Path) -> No
         ("torch.nn.functional:gelu", "names no problem"),
         ("rmsnrm:8x8", "there is no family rmsnrm; known are attention"),
         ("gemm:64x64", "the shape is '64x64'"),
-        ("gemm:64x64x64:few", "'few'"),
+        ("gemm:64x64x64:few", "'few' is not known; after the shape there may be fp32, fp16"),
+        ("gemm:64x64x64:few", "trans-a, trans-b, batch, forward-backward, backward"),
         ("gemm:64x64x0", "k is 0"),
         ("gemm:64x64x64:batch:few", "batch is 'few'; it must be a whole number"),
         ("gemm:64x64x64:batch", "batch has no value; behind it there must be a whole number"),
@@ -156,13 +159,40 @@ def test_anything_else_is_one_sentence(text: str, words: str, here: Path) -> Non
     assert "\n" not in str(caught.value)
 
 
+RECORDS = Path(__file__).parents[2] / "records"
+
+
 def test_the_name_in_a_record_names_the_problem() -> None:
-    for problem in (
+    named: dict[tuple[str, str], dict[str, Any]] = {}
+    for file in RECORDS.glob("*/*.jsonl"):
+        for case in map(json.loads, file.read_text().splitlines()):
+            # A name behind which the distribution stands is of no problem.
+            if case.get("params") and case.get("distribution") == "normal" and case["family"] != "custom":
+                named[case["family"], case["name"]] = case["params"]
+    assert {family for family, _ in named} == set(families()) - {"custom"}
+    for (family, name), params in named.items():
+        assert dict(problem_of(f"{family} {name}").params) == params
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
         Gemm(8, 16, 24, dtype="bfloat16"),
+        Gemm(8, 16, 24, batch=3, trans_a=True, trans_b=True, out_dtype="float32", backward=True),
         Attention(1, 8, 1, 64, kv_heads=2, seq_kv=128, causal=True),
-        Attention(1, 8, 64, 64, window=(8, 0), bottom_right=True, value_dim=32, backward="only"),
-    ):
-        assert problem_if_named(f"{problem.family} {problem.name}") == problem
+        Attention(1, 8, 64, 64, window=(8, 0), bottom_right=True, value_dim=32, scale=0.5, backward="only"),
+        Decode(2, 8, 1024, 64, kv_heads=2, page_size=16, cache_dtype="int8", cache_scales="token", scale=0.25),
+        Decode(2, 8, 1024, 64, seq_q=4, cache_dtype="float8_e4m3fn"),
+        Fp8Gemm(256, 512, 1024, scales="row", a_dtype="float8_e5m2", out_dtype="float32", fast_sums=True),
+        GroupedGemm(4, 128, 256, 512, masked=True, scales="tensor"),
+        WeightOnlyGemm(2, 64, 256, zeros=True, group=64),
+        WeightOnlyGemm(2, 64, 256, bits=8, dtype="float16"),
+    ],
+    ids=lambda problem: problem.name.replace(" ", "-"),
+)
+def test_a_name_names_its_problem(problem: Any) -> None:
+    assert problem_if_named(f"{problem.family} {problem.name}") == problem
+    assert problem_if_named(f"{problem.family}:{problem.name}".replace(" ", ":")) == problem
 
 
 def test_bench_measures_a_problem_of_the_user_s(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+import re
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from perfsuite.problems.base import Inputs, Scalar
 from perfsuite.problems.checks import ITEM_BYTES, dtype_name, positive, torch_dtype
@@ -13,7 +14,7 @@ from perfsuite.problems.heads import Heads
 from perfsuite.problems.quantise import CACHE_DTYPES, CACHE_SCALES, dequantised, quantise, saturate, uneven
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
@@ -43,6 +44,11 @@ class Decode(Heads):
     family: ClassVar[str] = "decode"
     candidate: ClassVar[str | None] = "cuda_llm_ops:flash_decode"
     vetted: ClassVar[bool] = True
+    phrases: ClassVar[tuple[str, ...]] = (
+        r"(?P<cache_dtype>\w+) cache, scale a (?P<cache_scales>\w+),?",
+        r"(?P<seq_q>\d+) queries",
+        r"pages of (?P<page_size>\d+)",
+    )
 
     batch: int
     heads: int
@@ -76,6 +82,15 @@ class Decode(Heads):
     def pages(self) -> int:
         """Pages of one sequence; 0 for a cache without pages."""
         return 0 if self.page_size is None else self.length // self.page_size
+
+    @classmethod
+    def parse(cls, shape: str, words: Sequence[str]) -> Self:
+        """The shape is batch x heads x length x head_dim; heads may be those of queries / of keys and values: "8/2"."""
+        found = re.fullmatch(r"(\d+x\d+)/(\d+)(x.+)", shape)
+        if found is None:
+            return super().parse(shape, words)
+        made = super().parse(found[1] + found[3], words)
+        return replace(made, kv_heads=int(found[2]))
 
     @property
     def name(self) -> str:

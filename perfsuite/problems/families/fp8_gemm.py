@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import torch
 
 SCALE_BYTES = 4
+FP8_PHRASES = (r"(?P<a_dtype>\w+)->(?P<out_dtype>\w+)", r"scale a (?P<scales>\w+)", r"(?P<fast_sums>fast sums)")
+"""Of the names of both families: `Problem.phrases`."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Fp8Gemm(Problem):
     family: ClassVar[str] = "fp8-gemm"
     candidate: ClassVar[str | None] = "cuda_llm_ops:fp8_gemm"
     vetted: ClassVar[bool] = True
+    phrases: ClassVar[tuple[str, ...]] = FP8_PHRASES
     hard_distributions: ClassVar[tuple[str, ...]] = ("dominant", "constant-rows", "cancellation")
 
     m: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -32,6 +32,10 @@ class Gemm(Differentiable):
     family: ClassVar[str] = "gemm"
     candidate: ClassVar[str | None] = "cuda_llm_ops:gemm"
     vetted: ClassVar[bool] = True
+    phrases: ClassVar[tuple[str, ...]] = (
+        r"(?P<dtype>\w+)->(?P<out_dtype>\w+)",
+        r"(?:(?P<trans_a>t)|n)(?:(?P<trans_b>t)|n)",
+    )
 
     m: int
     n: int
@@ -112,6 +116,14 @@ class Gemm(Differentiable):
         """Half the sizes: at four times the batch the same bytes for half the FLOPs, at eight times the reverse."""
         sizes = {name: max(1, getattr(self, name) // 2) for name in ("m", "n", "k")}
         return tuple(replace(self, **sizes, batch=factor * (self.batch or 1)) for factor in (4, 8))
+
+    @classmethod
+    def parse(cls, shape: str, words: Sequence[str]) -> Self:
+        """The shape is m x n x k, or batch x m x n x k."""
+        first, _, rest = shape.partition("x")
+        if rest.count("x") != 2 or not first.isdecimal():
+            return super().parse(shape, words)
+        return replace(super().parse(rest, words), batch=int(first))
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:

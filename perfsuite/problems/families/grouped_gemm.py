@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfsuite.problems.base import Inputs, Problem
 from perfsuite.problems.checks import ITEM_BYTES, flag, positive
-from perfsuite.problems.families.fp8_gemm import SCALE_BYTES, call_options, check_fp8_words
+from perfsuite.problems.families.fp8_gemm import FP8_PHRASES, SCALE_BYTES, call_options, check_fp8_words
 from perfsuite.problems.fp8 import (
     BLOCK,
     blocks,
@@ -43,6 +43,7 @@ class GroupedGemm(Problem):
     family: ClassVar[str] = "grouped-gemm"
     candidate: ClassVar[str | None] = "cuda_llm_ops:fp8_grouped_gemm"
     vetted: ClassVar[bool] = True
+    phrases: ClassVar[tuple[str, ...]] = FP8_PHRASES
     hard_distributions: ClassVar[tuple[str, ...]] = ("dominant", "constant-rows", "cancellation")
 
     groups: int

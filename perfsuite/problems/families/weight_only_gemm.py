@@ -43,6 +43,7 @@ class WeightOnlyGemm(Problem):
     family: ClassVar[str] = "weight-only-gemm"
     candidate: ClassVar[str | None] = "cuda_llm_ops:weight_only_gemm"
     vetted: ClassVar[bool] = True
+    phrases: ClassVar[tuple[str, ...]] = (r"int(?P<bits>\d+)(?: groups of (?P<group>\d+)(?P<zeros>, zero points)?)?",)
     hard_distributions: ClassVar[tuple[str, ...]] = ("dominant", "constant-rows", "cancellation")
 
     m: int
