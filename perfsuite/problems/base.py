@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from .answers import Answer
 from .checks import DTYPE_WORDS
+from .words import READ, value_of
 
 if TYPE_CHECKING:
     import argparse
@@ -274,10 +275,10 @@ class Problem(abc.ABC):
                 given["dtype"] = DTYPE_WORDS[word]
             elif one is not None and _kind(one) == "bool":
                 given[one.name] = True
-            elif one is not None and _kind(one) in _CONVERSIONS:
-                given[one.name] = _converted(word, next(rest, None), *_CONVERSIONS[_kind(one)])
+            elif one is not None and (kind := _kind(one)) in READ:
+                given[one.name] = value_of(word, next(rest, None), kind)
             else:
-                known = [name for name, one in others.items() if _kind(one) in {"bool", *_CONVERSIONS}]
+                known = [name for name, one in others.items() if _kind(one) in {"bool", *READ}]
                 known = [*(DTYPE_WORDS if has_dtype else ()), *known, *cls.more_words]
                 raise ValueError(f"{word!r} is not known; after the shape there may be {', '.join(known)}")
         return given
@@ -291,32 +292,9 @@ class Problem(abc.ABC):
             if found := re.search(rf"(?<!\S){phrase}(?!\S)", text):
                 for name, value in found.groupdict().items():
                     if value is not None:
-                        given[name] = kinds[name] == "bool" or _converted(name, value, *_CONVERSIONS[kinds[name]])
+                        given[name] = kinds[name] == "bool" or value_of(name, value, kinds[name])
                 text = f"{text[: found.start()]} {text[found.end() :]}"
         return given, text.split()
-
-
-def _pair(text: str) -> tuple[int, int]:
-    first, second = map(int, text.split(","))
-    return first, second
-
-
-_CONVERSIONS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "int": (int, "a whole number"),
-    "float": (float, "a number"),
-    "str": (str, "a word"),
-    "tuple[int,int]": (_pair, "two whole numbers with a comma between, such as 256,-1"),
-}
-"""Type of a parameter -> (what reads its value, what a value is)."""
-
-
-def _converted(word: str, value: str | None, convert: Callable[[str], Any], form: str) -> Any:
-    if value is None:
-        raise ValueError(f"{word} has no value; behind it there must be {form}")
-    try:
-        return convert(value)
-    except ValueError:
-        raise ValueError(f"{word} is {value!r}; it must be {form}") from None
 
 
 def _fields(problem: Any) -> tuple[dataclasses.Field[Any], ...]:
