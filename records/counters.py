@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,36 +65,23 @@ def row_of(case: str, side: str, kernels: Sequence[Kernel]) -> dict[str, Any]:
         "kernel": side,
         "us": f"{longest.seconds * 1e6:.0f}",
         "others, us": f"{others * 1e6:.0f}",
-        "tensor cores": _share(longest.tensor_share),
-        "SMs": _share(longest.compute_share),
-        "memory": _share(longest.memory_share),
-        "L2 hits": _share(longest.l2_hit_rate),
+        "tensor cores": counters.share_text(longest.tensor_share),
+        "SMs": counters.share_text(longest.compute_share),
+        "memory": counters.share_text(longest.memory_share),
+        "L2 hits": counters.share_text(longest.l2_hit_rate),
         "registers": longest.registers or "?",
         "waits, cycles an instruction": waits or "none",
     }
 
 
-def _share(value: float | None) -> str:
-    return "?" if value is None else f"{value:.0%}"
-
-
 def counted(ncu: str, case: str, side: str, kept: Path | None) -> dict[str, Any]:
     """The row of a call, counted. UserError if ncu gives no counters. kept: a folder for its output."""
+    name = "-".join([*case.replace("/", "of").replace(",", "-").split(), *side.split()])
     given = argparse.Namespace(
-        workload=f"attention {case}", candidate=CANDIDATES[side], kernel=None, most=MOST_KERNELS, timeout=LIMIT_SECONDS
-    )
-    with tempfile.TemporaryDirectory(prefix="perfsuite-ncu-") as folder:
-        log = Path(folder) / "ncu.csv"
-        line = counters.command(ncu, log, given)
-        try:
-            done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
-        except subprocess.TimeoutExpired:
-            raise UserError(f"ncu took longer than {LIMIT_SECONDS:g} s") from None
-        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        if kept is not None:
-            name = "-".join([*case.replace("/", "of").replace(",", "-").split(), *side.split()])
-            (kept / f"{name}.csv").write_text(text, encoding="utf-8")
-        return row_of(case, side, counters.read(text, done.stdout + done.stderr, done.returncode))
+        workload=f"attention {case}", candidate=CANDIDATES[side], kernel=None, most=MOST_KERNELS,
+        timeout=LIMIT_SECONDS, csv=kept and kept / f"{name}.csv",
+    )  # fmt: skip
+    return row_of(case, side, counters.count(ncu, given))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -115,8 +115,8 @@ def _planted(plan: Plan, case: CalibrationCase, slowdown: float) -> Callable[...
 def correction(plan: Plan, case: str, slowdown: float) -> float:
     """Work to be planted for a slow-down, over the work that would take this time by itself.
 
-    A large product is slowed by less than a spin kernel takes, most probably because a card at its limit of power
-    raises its clock behind it. Measured before the gates; 1 if it was not.
+    A kernel may be slowed by less: a card at its limit of power may raise its clock behind work that needs little.
+    Measured before the gates; 1 if it was not.
     """
     if plan.calibration is None or not slowdown:
         return 1.0

@@ -31,18 +31,8 @@ PORTABLE_GATES = ("--perf-portable", "--perf-seconds=0.2")
 IN_TURNS = ("--beside", "3", "--processes", "6")
 """Most of an isolated gate's time is a host's, so three processes share a card, as those of the judge do."""
 PORTABLE_CALIBRATION = (
-    "--portable",
-    "--aa",
-    "4",
-    "--planted",
-    "2",
-    "--sharp",
-    "0",
-    "--processes",
-    "1",
-    "--beside",
-    "1",
-)
+    "--portable", "--aa", "4", "--planted", "2", "--sharp", "0", "--processes", "1", "--beside", "1",
+)  # fmt: skip
 """The last of an option counts, so these take the place of those of a card."""
 
 JOBS = (

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     devices = cards()
     with held(devices[:1]):
         tell(f"{found.name} under {ncu}; each kernel runs several times, with empty caches")
-        kernels = _count(ncu, arguments)
+        kernels = count(ncu, arguments)
     ratio = None if expected is None else counters.bytes_ratio(kernels, expected)
     if arguments.json:
         rows = [_plain(kernel) for kernel in kernels]
@@ -90,7 +90,8 @@ def command(ncu: str, log: Path, arguments: argparse.Namespace) -> list[str]:
     return [*line, arguments.candidate] if arguments.candidate else line
 
 
-def _count(ncu: str, arguments: argparse.Namespace) -> list[Kernel]:
+def count(ncu: str, arguments: argparse.Namespace) -> list[Kernel]:
+    """The kernels of one call of the workload, counted. UserError with the reason if ncu gives none."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-ncu-") as folder:
         log = Path(folder) / "ncu.csv"
         line, seconds = command(ncu, log, arguments), arguments.timeout
@@ -129,8 +130,8 @@ def _print(kernel: Kernel) -> None:
     print(f"  {counters.verdict(kernel)}")
     print(
         f"  {kernel.seconds * 1e6:.4g} us under ncu; {units.decimal_text(kernel.read_bytes)} read, "
-        f"{units.decimal_text(kernel.written_bytes)} written; {_share(kernel.compute_share)} SMs, "
-        f"{_share(kernel.tensor_share)} tensor cores; {kernel.registers} registers a thread"
+        f"{units.decimal_text(kernel.written_bytes)} written; {share_text(kernel.compute_share)} SMs, "
+        f"{share_text(kernel.tensor_share)} tensor cores; {kernel.registers} registers a thread"
     )
     for one in counters.check(kernel):
         judged = "" if one.ok is None else "ok" if one.ok else "LOW" if one.target else "SPILL"
@@ -139,7 +140,7 @@ def _print(kernel: Kernel) -> None:
     print(f"  waits, cycles an instruction: {waits or 'none'}")
 
 
-def _share(value: float | None) -> str:
+def share_text(value: float | None) -> str:
     return "?" if value is None else f"{value:.0%}"
 
 
